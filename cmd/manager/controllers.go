@@ -18,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/controllers/hub/moves"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
@@ -41,8 +42,10 @@ type wiring struct {
 	// members and quarantine refer to each other.
 	members    *perworker.Set[*remote.Cluster]
 	quarantine *garbagecollection.Quarantine
-	policies   placement.Policies
-	placer     *placement.Reconciler
+	// budgets are what each worker may make the mirrors write.
+	budgets  mirror.Budgets
+	policies placement.Policies
+	placer   *placement.Reconciler
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
 }

@@ -84,7 +84,7 @@ func (w *wiring) newMirror(
 		SweepRefused: func() (string, bool) { return w.quarantine.SweepRefused(worker) },
 		Policy:       w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
-		Inherited: inherited, Creations: w.options.workerConcurrency,
+		Inherited: inherited, Creations: w.options.workerConcurrency, Budget: w.budgets.Of(worker),
 	}), nil
 }
 

@@ -29,7 +29,8 @@ import (
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Unsent, Creations and Inherited are required.
+// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Unsent, Creations, Inherited and Budget are
+// required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -67,6 +68,8 @@ type Options struct {
 	Creations int
 	// Inherited are the attempts for which an earlier mirror may have sent creations, by the UID of their TrainJob.
 	Inherited map[types.UID]int32
+	// Budget is what the worker may make the manager write on the hub. Nil: there is no limit.
+	Budget *Budget
 }
 
 // NewReconciler makes the mirror of one worker. Its keys are the keys of the hub's Dispatches and of the worker's

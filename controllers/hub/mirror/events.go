@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
@@ -53,6 +54,17 @@ func (a announcer) leftOut() {
 func (a announcer) restored(names []string) {
 	a.record(corev1.EventTypeWarning, "CopyRestored", "Undid changes that somebody made to the copy on worker %q: %s",
 		a.Cluster, strings.Join(names, ", "))
+}
+
+// statusCut says once that the TrainJob does not show the whole status of the copy.
+func (a announcer) statusCut() {
+	if a.attempt.told.cut {
+		return
+	}
+	a.attempt.told.cut = true
+	a.record(corev1.EventTypeWarning, "StatusCut",
+		"The status of the copy on worker %q is larger than %d bytes; the TrainJob shows the conditions and counters of it that have room",
+		a.Cluster, trainjobs.MaxStatus)
 }
 
 // misplaced says once why nothing is done for a job whose worker's name led to another cluster when it was placed.

@@ -28,17 +28,18 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	case h.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
 		// Somebody has taken the eviction back in time.
 	case !h.dispatch.WasCopied():
-		due = h.runningDue()
+		if due = h.runningDue(); due == 0 {
+			h.Budget.spend(h.Clock.Now(), sizeOf(h.dispatch))
+		}
 	case h.hasProgressed() || h.isHeldOtherwise(h.Cluster) || !h.saysHealth(healthy):
 		due = h.progressDue()
 	default:
-		h.attempt.said.progress.reset()
+		h.attempt.said.progress.news.reset()
 		return later, nil
 	}
 	if due > 0 {
 		return due, nil
 	}
-	h.attempt.said.progress.reset()
 	err := h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopied(status)
 		record.GoOn(status)
@@ -47,6 +48,7 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 			record.SetHealth(status, h.dispatch, *healthy, h.Clock.Now())
 		}
 	})
+	h.attempt.said.progress.tried(err, h.Clock.Now())
 	if err != nil {
 		return 0, err
 	}
@@ -64,8 +66,11 @@ func (h *hubSide) runningDue() time.Duration {
 
 // progressDue is how long until the Dispatch has to show gathered changes. The changes of a short copy are not shown.
 func (h *hubSide) progressDue() time.Duration {
-	now := h.Clock.Now()
-	return max(0, statusWindow-h.attempt.said.progress.elapsed(now), runningDelay-now.Sub(h.attempt.copy.since))
+	now, progress := h.Clock.Now(), &h.attempt.said.progress
+	if due := max(progress.gather(now), runningDelay-now.Sub(h.attempt.copy.since)); due > 0 {
+		return due
+	}
+	return progress.turn.due(h.Budget, sizeOf(h.dispatch), now)
 }
 
 // reportReturned says that the worker is back. Nothing else is done until that is on record: another controller may be

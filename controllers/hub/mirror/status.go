@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -36,25 +37,67 @@ type said struct {
 	// pushed is the hash of the status last written to the TrainJob, zero if there is none. pushedAt is when that was.
 	pushed   uint64
 	pushedAt time.Time
-	// news measures since when the copy's status has differed from the TrainJob's.
+	// refused is true if the API server has refused the last write of a status for good.
+	refused bool
+	// status and progress are about the writes of the TrainJob's status, and of the Dispatch's steps, restarts and health.
+	status, progress changes
+}
+
+// changes are changes of a copy that the hub does not show yet.
+type changes struct {
+	// news measures since when there are any.
 	news stopwatch
-	// progress measures since when the Dispatch has shown other steps or restarts than there are.
-	progress stopwatch
+	pace requeue.Pace
+	turn turn
+}
+
+// gather is how long to gather changes until a write is due.
+func (c *changes) gather(now time.Time) time.Duration {
+	return max(0, statusWindow-c.news.elapsed(now), c.pace.Due(now))
+}
+
+// tried notes a write and its error. A write that comes again because a cache lags is still the same one.
+func (c *changes) tried(err error, now time.Time) {
+	if apierrors.IsConflict(err) {
+		return
+	}
+	since := c.news.since
+	if since.IsZero() { // It has waited for nothing.
+		since = now
+	}
+	c.pace.Note(since, now)
+	c.news.reset()
+	c.turn = turn{}
 }
 
 // syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
 func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
-	if !h.hasNews() || h.attempt.said.pushed == hashStatus(h.copy) {
-		h.attempt.said.news.reset()
+	said, status := &h.attempt.said, h.shownStatus()
+	if !h.hasNews(status) || said.pushed == hashStatus(status) {
+		said.status.news.reset()
 		return 0, h.statusAccepted(ctx) // The write of the Dispatch after the write of the status may have failed.
 	}
-	if due := statusWindow - h.attempt.said.news.elapsed(h.Clock.Now()); due > 0 {
+	if due := said.status.gather(h.Clock.Now()); due > 0 {
 		return due, nil
+	}
+	if h.job.Object["status"] != nil {
+		if due := said.status.turn.due(h.Budget, sizeOf(h.job)+sizeOf(status), h.Clock.Now()); due > 0 {
+			return due, nil
+		}
 	}
 	if ok, err := h.maySpeak(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	return 0, h.writeJobStatus(ctx)
+	return 0, h.writeJobStatus(ctx, status)
+}
+
+// shownStatus is the status that the hub shows of the copy.
+func (h *hubSide) shownStatus() map[string]any {
+	status, cut := trainjobs.ShownStatus(h.copy)
+	if cut {
+		announcer{h}.statusCut()
+	}
+	return status
 }
 
 // reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the
@@ -64,20 +107,27 @@ func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
 	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
 		return 0, nil
 	}
-	if h.attempt.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews() {
-		return 0, h.writeJobStatus(ctx)
+	if status := h.shownStatus(); h.attempt.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews(status) {
+		if due := h.attempt.said.status.pace.Due(h.Clock.Now()); due > 0 {
+			return due, nil // The write was refused before.
+		}
+		return 0, h.writeJobStatus(ctx, status)
 	}
 	return h.syncStatus(ctx)
 }
 
-// finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
+// finish says on the hub TrainJob how the copy ended, and then on the Dispatch. An end waits for nothing, unless the hub
+// has refused it before.
 func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 	h.attempt.finishing.elapsed(h.Clock.Now())
 	if trainjobs.Terminal(h.job) == nil {
+		if due := h.attempt.said.status.pace.Due(h.Clock.Now()); h.attempt.said.refused && due > 0 {
+			return due, nil
+		}
 		if ok, err := h.maySpeak(ctx); !ok || err != nil {
 			return requeue.ConflictDelay, err
 		}
-		if err := h.writeJobStatus(ctx); err != nil {
+		if err := h.writeJobStatus(ctx, h.shownStatus()); err != nil {
 			return 0, err
 		}
 		timeToReport.Observe(h.attempt.finishing.elapsed(h.Clock.Now()).Seconds())
@@ -100,16 +150,16 @@ func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
 	return h.isStored(ctx)
 }
 
-// hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news
-// to a hub that has none, and a copy without a status says nothing.
-func (f *observation) hasNews() bool {
-	if f.copy.Object["status"] == nil || equality.Semantic.DeepEqual(f.job.Object["status"], f.copy.Object["status"]) {
+// hasNews is true if status, which is to be shown of the copy, says something that the hub's does not. Counters that are
+// all zero are no news to a hub that has none, and a copy without a status says nothing.
+func (f *observation) hasNews(status map[string]any) bool {
+	shown, _ := f.job.Object["status"].(map[string]any)
+	if f.copy.Object["status"] == nil || equality.Semantic.DeepEqual(shown, status) {
 		return false
 	}
-	if status, _ := f.job.Object["status"].(map[string]any); len(status) > 0 {
+	if len(shown) > 0 {
 		return true
 	}
-	status, _ := f.copy.Object["status"].(map[string]any)
 	for field, value := range status {
 		if field != "jobsStatus" || anyCounter(value) {
 			return true
@@ -132,19 +182,23 @@ func anyCounter(jobsStatus any) bool {
 }
 
 // writeJobStatus writes the status of the copy to the hub TrainJob. The optimistic lock makes it fail if the TrainJob
-// has ended, or another TrainJob has got the name.
-func (h *hubSide) writeJobStatus(ctx context.Context) error {
+// has ended, or another TrainJob has got the name. The first status and the end are taken from the worker's budget here.
+func (h *hubSide) writeJobStatus(ctx context.Context, status map[string]any) error {
+	said, now := &h.attempt.said, h.Clock.Now()
 	updated := h.job.DeepCopy()
-	if status, ok, _ := unstructured.NestedMap(h.copy.Object, "status"); ok {
-		updated.Object["status"] = status
+	updated.Object["status"] = runtime.DeepCopyJSON(status)
+	if said.status.turn.at.IsZero() {
+		h.Budget.spend(now, sizeOf(updated))
 	}
 	patch := client.MergeFromWithOptions(h.job, client.MergeFromWithOptimisticLock{})
-	if err := h.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
+	err := h.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner)
+	said.status.tried(err, now)
+	if err != nil {
 		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
+		said.refused = records.IsFinal(err)
 		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
-	h.attempt.said.pushed, h.attempt.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
-	h.attempt.said.news.reset()
+	said.refused, said.pushed, said.pushedAt = false, hashStatus(status), h.Clock.Now()
 	return h.statusAccepted(ctx)
 }
 
@@ -154,9 +208,9 @@ func (h *hubSide) statusAccepted(ctx context.Context) error {
 	return h.records().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
 
-// hashStatus is the hash of a copy's status. Without it, a field that the hub's CRD prunes would be written for ever.
-func hashStatus(copy *unstructured.Unstructured) uint64 {
-	encoded, err := json.Marshal(copy.Object["status"]) // sorts keys
+// hashStatus is the hash of a status. Without it, a field that the hub's CRD prunes would be written for ever.
+func hashStatus(status map[string]any) uint64 {
+	encoded, err := json.Marshal(status) // sorts keys
 	if err != nil {
 		return 0 // Not JSON, which no API server sends.
 	}

@@ -21,6 +21,8 @@ type told struct {
 	generation int64
 	// refusal of a write to the copy.
 	refusal string
+	// cut is true once an Event has said that the status of the copy is too large for the hub.
+	cut bool
 }
 
 // settable are the fields of a spec that the CRD lets a user set or remove once the job is there, besides

@@ -1,0 +1,100 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjobs
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	// MaxStatus is how many bytes of JSON the status of a copy may have on the hub. A job with a hundred steps has a fourth
+	// of that. The limits of the CRD count characters, and allow a MiB for the messages of conditions alone.
+	MaxStatus = 64 << 10
+	// maxWords is how many bytes a condition's message may have in a status that is too large.
+	maxWords = 4 << 10
+)
+
+// ShownStatus returns the status that the hub's TrainJob shows of a copy, nil if the copy has none. A status of at most
+// MaxStatus bytes is shown as it is. Of a larger status as much is shown as there is room for, what matters most first:
+// the conditions of Trainer, the counters, other conditions, other fields. The result shares values with the copy, which
+// it does not change. cut is true if something is missing.
+func ShownStatus(copy *unstructured.Unstructured) (shown map[string]any, cut bool) {
+	status, _ := copy.Object["status"].(map[string]any)
+	if sizeOf(status) <= MaxStatus {
+		return status, false
+	}
+	const conditions, jobs = "conditions", "jobsStatus"
+	left := room(MaxStatus)
+	all, _ := status[conditions].([]any)
+	chosen := make([]any, len(all)) // They keep their order.
+	left.choose(all, chosen, isTrainers)
+	counters, _ := status[jobs].([]any)
+	counted := make([]any, len(counters))
+	left.choose(counters, counted, func(string) bool { return true })
+	left.choose(all, chosen, func(kind string) bool { return !isTrainers(kind) })
+
+	shown = map[string]any{}
+	for field, list := range map[string][]any{conditions: chosen, jobs: counted} {
+		if list = slices.DeleteFunc(list, func(item any) bool { return item == nil }); len(list) > 0 {
+			shown[field] = list
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(status)) {
+		if field != conditions && field != jobs && left.takes(map[string]any{field: status[field]}) {
+			shown[field] = status[field]
+		}
+	}
+	return shown, true
+}
+
+// isTrainers is true for the conditions that Kubeflow Trainer defines.
+func isTrainers(kind string) bool {
+	return kind == trainer.TrainJobComplete || kind == trainer.TrainJobFailed || kind == trainer.TrainJobSuspended
+}
+
+// room is how many bytes are left.
+type room int
+
+// takes takes the bytes of a value, if they are left.
+func (r *room) takes(value any) bool {
+	size := room(sizeOf(value)) + 1 // and a separator
+	if size > *r {
+		return false
+	}
+	*r -= size
+	return true
+}
+
+// choose puts the objects of a list for which there is room into chosen, at the same places. A message is cut. Only
+// objects of the wanted types are chosen.
+func (r *room) choose(list, chosen []any, wanted func(kind string) bool) {
+	for i := range list {
+		fields, _ := list[i].(map[string]any)
+		kind, _ := fields["type"].(string)
+		if fields == nil || !wanted(kind) {
+			continue
+		}
+		if message, _ := fields["message"].(string); len(message) > maxWords {
+			fields = maps.Clone(fields)
+			fields["message"] = Cut(message, maxWords)
+		}
+		if r.takes(fields) {
+			chosen[i] = fields
+		}
+	}
+}
+
+// sizeOf is how many bytes of JSON a value has.
+func sizeOf(value any) int {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return 0 // Not JSON, which no API server sends.
+	}
+	return len(encoded)
+}
