@@ -46,13 +46,27 @@ func (w Writer) Patch(ctx context.Context, before, after *v1alpha1.Dispatch) err
 	return nil
 }
 
-// Release removes the finalizer of a deleted Dispatch. The copy is deleted, or has a Tombstone.
+// Release removes the finalizer of a deleted Dispatch. The copy has a Tombstone, or ReleaseCopy says that it is gone.
 func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
 	updated := d.DeepCopy()
 	record.Release(updated)
 	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
 	if err := w.Hub.Patch(ctx, updated, patch, FieldOwner); err != nil {
 		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// ReleaseCopy is Release for a Dispatch whose copy is known to be gone. An attempt that has not ended on record ends with
+// its Dispatch, and what it has cost is counted. With show the caller says what it saw of the copy last, as for EndCopy.
+func (w Writer) ReleaseCopy(ctx context.Context, d *v1alpha1.Dispatch, show func(*v1alpha1.DispatchStatus)) error {
+	if err := w.Release(ctx, d); err != nil {
+		return err
+	}
+	if record.AttemptOf(d).Live() {
+		last := d.Status.DeepCopy()
+		show(last)
+		w.count(ctx, d, usageOf(d, last, w.Clock.Now()))
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type attempt struct {
 	warned bool
 	// course is what the copy's JobSet said last, nil if it was never seen. The JobSet may be gone before its copy ends.
 	course *course
-	// stopped is when the deletion of the copy began, by the worker's clock, nil if that was never seen.
+	// stopped is when the copy ended or its deletion began, by the worker's clock, nil if that was never seen.
 	stopped *metav1.Time
 	// finishing measures since when the copy has been Complete or Failed.
 	finishing stopwatch

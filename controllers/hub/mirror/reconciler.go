@@ -152,7 +152,8 @@ func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key type
 // observeCourse reads the JobSet of the copy, if it is there and the hub may read it. Nothing fails without it.
 func (v *visit) observeCourse(ctx context.Context) {
 	if v.isCurrent(v.copy) {
-		if stopped := v.copy.GetDeletionTimestamp(); stopped != nil {
+		// A copy that has ended before its deletion began has not run since.
+		if stopped := cmp.Or(trainjobs.CompletionTime(v.copy), v.copy.GetDeletionTimestamp()); stopped != nil {
 			v.attempt.stopped = stopped
 		}
 		jobSet := trainjobs.NewJobSet()

@@ -83,7 +83,7 @@ func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
 			return requeue.ConflictDelay, err
 		}
 	}
-	return 0, client.IgnoreNotFound(v.records().Release(ctx, v.dispatch))
+	return 0, client.IgnoreNotFound(v.records().ReleaseCopy(ctx, v.dispatch, v.attempt.showStop))
 }
 
 // jobIsGone is true if the hub TrainJob that the cache does not show is not there. It asks the API server: after a

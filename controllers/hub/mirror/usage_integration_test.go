@@ -104,3 +104,70 @@ func TestCostOfAnEvictedAttempt(t *testing.T) {
 		})
 	}
 }
+
+// A job that is deleted while it runs has cost what it ran until the deletion of its copy began. The same holds if
+// somebody deletes the Dispatch only. A process that has not seen that beginning reports no cost.
+func TestCostOfADeletedJob(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason               string
+		dispatchOnly, misses bool
+		// ended: the copy has ended before its deletion, and the hub has not said so yet.
+		ended bool
+	}{
+		"Deleted":         {reason: "the metric says what users have used"},
+		"DispatchDeleted": {reason: "the attempt ends with its Dispatch", dispatchOnly: true},
+		"NotSeen":         {reason: "nobody knows when the copy was stopped", misses: true},
+		"EndedBefore":     {reason: "it has not run since its end", ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.requestGPUs(t)
+			s.getUnderWay(t)
+			resumed := time.Now().Add(-100 * time.Second).UTC().Truncate(time.Second)
+			if test.ended {
+				resumed, _ = time.Parse(time.RFC3339, resumedAt)
+			}
+			s.jobSet(t, 0, resumed.Format(time.RFC3339))
+			s.clock.Step(time.Hour)
+			s.reconcile(t)
+			if test.ended {
+				s.trains(t, "succeeded", "Complete")
+			}
+			if test.dispatchOnly {
+				must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			} else {
+				must(t, s.hub.Delete(t.Context(), s.job(t)))
+			}
+			s.reconcile(t)
+			going := s.copy(t)
+			if going == nil || going.GetDeletionTimestamp() == nil {
+				t.Fatalf("the copy is %v, want it to be deleted in the foreground", going)
+			}
+			if !test.misses {
+				s.reconcile(t)
+			}
+			s.collect(t)
+			s.deleteJobSet(t)
+			if test.misses {
+				s.restart()
+			}
+			for range 10 {
+				s.clock.Step(time.Second)
+				s.reconcile(t)
+			}
+			if d := s.dispatch(t); d != nil {
+				t.Fatalf("the Dispatch is still there: %+v", d)
+			}
+			want := 8 * going.GetDeletionTimestamp().Sub(resumed).Seconds()
+			switch {
+			case test.misses:
+				want = 0
+			case test.ended:
+				want = 2 * 4 * (4*60 + 5) // Between resumedAt and endedAt.
+			}
+			if got := s.countedGPUSeconds(t); got != want {
+				t.Errorf("the metric has %g GPU-seconds, want %g: %s", got, want, test.reason)
+			}
+		})
+	}
+}
