@@ -124,6 +124,9 @@ const (
 	ReasonCopied = "Copied"
 	// ReasonDeletionRefused: the worker refuses the deletion of the copy.
 	ReasonDeletionRefused = "DeletionRefused"
+	// ReasonAwaitingEnd: the copy is being deleted, and has not ended for a minute. The message says what holds it: pods that
+	// end slowly, or a finalizer.
+	ReasonAwaitingEnd = "AwaitingEnd"
 	// ReasonCopyDeleted: somebody deleted the copy on the worker before it had finished.
 	ReasonCopyDeleted = "CopyDeleted"
 	// ReasonPreempted: the copy was stopped to make room for a job of higher priority.

@@ -175,6 +175,25 @@ func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words
 	}, now)
 }
 
+// SetAwaited is SetCopied for a copy that is being deleted and takes long to end, or has left something. words say what
+// holds it.
+func SetAwaited(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
+	SetCopied(status, dispatch, now)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingEnd,
+		Message: fmt.Sprintf("the copy on worker %q has not ended yet: %s", dispatch.Spec.Cluster, words),
+	}, now)
+}
+
+// EndHolder is what keeps the copy of a job that leaves its worker, in words. It is empty if nothing is known.
+func EndHolder(dispatch *v1alpha1.Dispatch) string {
+	mirrored := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	if mirrored == nil || mirrored.Reason != v1alpha1.ReasonAwaitingEnd && mirrored.Reason != v1alpha1.ReasonDeletionRefused {
+		return ""
+	}
+	return mirrored.Message
+}
+
 // clearTroubles removes the conditions that are there only while they say something: Evicting, Healthy, WorkerLost and
 // WriteRefused. What was refused, and what kept the copy from making progress, was about the attempt that is over.
 func clearTroubles(status *v1alpha1.DispatchStatus) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,83 @@ func (w Worker) Remains(
 		return left, err
 	}
 	return w.podsLeft(ctx, live, key, others)
+}
+
+// Holders says in words what keeps a copy that is being deleted, or what it has left: pods that have not ended, and
+// finalizers that somebody else has set. It reads from the worker's API server. copy is nil if it is gone.
+func (w Worker) Holders(ctx context.Context, key types.NamespacedName, copy *unstructured.Unstructured) (string, error) {
+	live, err := w.connection.APIReader()
+	if err != nil {
+		return "", err
+	}
+	jobSet, err := w.jobSet(ctx, live, key)
+	if err != nil {
+		return "", err
+	}
+	var pods corev1.PodList
+	err = live.List(ctx, &pods, append(ofJobSet(key), client.Limit(mostHolders))...)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("list pods of TrainJob %s on worker %q: %w", key, w.Name, err)
+	}
+	return holders(copy, jobSet, pods.Items), nil
+}
+
+// mostHolders is how many pods are read to name one that has not ended.
+const mostHolders = 500
+
+// holders is Holders for what was read. It has no times and no counts, so that it changes only with the cause.
+func holders(copy, jobSet *unstructured.Unstructured, pods []corev1.Pod) string {
+	var parts []string
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !IsAlive(pod) && len(foreignFinalizers(&pod)) == 0 })
+	if len(pods) > 0 {
+		parts = append(parts, podWords(&pods[0]))
+		if len(pods) > 1 {
+			parts[0] = "pods have not ended, such as " + strings.TrimPrefix(parts[0], "pod ")
+		}
+	}
+	if copy != nil {
+		if found := foreignFinalizers(copy); len(found) > 0 {
+			parts = append(parts, fmt.Sprintf("the copy has the finalizer %s, which whoever has set it removes", strings.Join(found, ", ")))
+		}
+	}
+	if found := foreignFinalizers(jobSet); len(found) > 0 {
+		parts = append(parts, fmt.Sprintf("its JobSet has the finalizer %s, which whoever has set it removes", strings.Join(found, ", ")))
+	}
+	switch {
+	case len(parts) > 0:
+	case jobSet.GetUID() != "" && jobSet.GetDeletionTimestamp() == nil:
+		parts = append(parts, "the worker's garbage collector has not deleted its JobSet")
+	case copy != nil || jobSet.GetUID() != "":
+		parts = append(parts, "the worker's garbage collector has not removed it")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// podWords says why a pod has not ended.
+func podWords(pod *corev1.Pod) string {
+	words := "pod " + pod.Name
+	if pod.Spec.NodeName != "" {
+		words += fmt.Sprintf(" on node %s", pod.Spec.NodeName)
+	}
+	switch found := foreignFinalizers(pod); {
+	case !IsAlive(*pod):
+		return fmt.Sprintf("%s has the finalizer %s", words, strings.Join(found, ", "))
+	case pod.DeletionTimestamp == nil:
+		return words + ", which nobody has told to stop"
+	default:
+		return fmt.Sprintf("%s, which has %d s to stop (terminationGracePeriodSeconds); if it takes longer, look at the node", words,
+			ptr.Deref(pod.DeletionGracePeriodSeconds, 0))
+	}
+}
+
+// foreignFinalizers are the finalizers of an object that neither Kubernetes' garbage collector nor its Job controller
+// removes.
+func foreignFinalizers(object client.Object) []string {
+	return slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(finalizer string) bool {
+		return finalizer == metav1.FinalizerDeleteDependents || finalizer == metav1.FinalizerOrphanDependents ||
+			finalizer == batchv1.JobTrackingFinalizer
+	})
 }
 
 // podsLeft is true while a JobSet of the name, but not the JobSet with the UID others, has a pod that may run.

@@ -37,6 +37,7 @@ type attempt struct {
 	finishing stopwatch
 	// absence is for how long looks at the worker have found nothing of the copy.
 	absence absence
+	ending  ending
 
 	creation   creation
 	copy       knownCopy

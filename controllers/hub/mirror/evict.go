@@ -26,7 +26,8 @@ func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 	if v.copy != nil && v.isOurs(v.copy) && v.copy.GetDeletionTimestamp() != nil {
 		evictingErr := v.reportEvicting(ctx)
 		due, statusErr := v.reportStopping(ctx)
-		return due, cmp.Or(evictingErr, statusErr) // The end of the copy wakes us.
+		endDue, endErr := v.awaitEnd(ctx)
+		return requeue.Sooner(due, endDue), cmp.Or(evictingErr, statusErr, endErr) // The end of the copy wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
 	found, err := v.lookFor(ctx)
@@ -38,7 +39,9 @@ func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 		return found.wait, nil
 	case left:
 		v.copy = nil // A foreign TrainJob may have the name.
-		return found.wait, v.reportEvicting(ctx)
+		evictingErr := v.reportEvicting(ctx)
+		_, endErr := v.awaitEnd(ctx)
+		return found.wait, cmp.Or(evictingErr, endErr)
 	case current:
 		return v.stop(ctx)
 	case second:
@@ -92,8 +95,12 @@ func (v *visit) resolveMissing(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch v.copy = found.copy; found.presence {
-	case arriving, left:
+	case arriving:
 		return found.wait, nil
+	case left:
+		v.copy = nil
+		_, err := v.awaitEnd(ctx)
+		return found.wait, err
 	case current:
 		v.attempt.copy.believe(found.copy, v.Clock.Now())
 		_, _, err := keeper{v}.bring(ctx)

@@ -65,6 +65,9 @@ func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
 	case absent:
 		return v.create(ctx)
 	case blocked:
+		if v.isCurrent(v.copy) {
+			return v.awaitEnd(ctx) // Somebody on the worker has deleted it.
+		}
 		return v.giveBack(ctx)
 	case conflicting:
 		return v.conflict(ctx)

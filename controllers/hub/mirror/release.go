@@ -16,13 +16,17 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// withdraw deletes the copy of a job that leaves. The end of the copy wakes us, if the cache shows the copy.
+// withdraw deletes the copy of a job that leaves, and says what holds it if its end takes long. The end of the copy
+// wakes us, if the cache shows the copy.
 func (v *visit) withdraw(ctx context.Context) (time.Duration, error) {
 	if v.believed {
 		return v.release(ctx)
 	}
 	if gone, err := v.jobIsGone(ctx); !gone || err != nil {
 		return requeue.ConflictDelay, err
+	}
+	if v.copy.GetDeletionTimestamp() != nil {
+		return v.awaitEnd(ctx)
 	}
 	return 0, v.deleteOrSay(ctx, client.Preconditions{})
 }
@@ -57,7 +61,11 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch found.presence {
-	case arriving, left:
+	case left:
+		v.copy = nil
+		_, err := v.awaitEnd(ctx)
+		return found.wait, err
+	case arriving:
 		return found.wait, nil
 	case current, second, older:
 		return endCheck, v.worker.DeleteCopy(ctx, found.copy, client.Preconditions{})

@@ -316,6 +316,30 @@ func TestStates(t *testing.T) {
 			}),
 			want: []string{"State:        Evicting from worker west (Preempted)", "Message:      for research/urgent"},
 		},
+		"EvictingSlowly": {
+			reason: "for what its end waits", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
+				d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "for research/urgent"}
+			}, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonAwaitingEnd, "pod a has not ended"))),
+			want: []string{"Message:      for research/urgent; pod a has not ended"},
+		},
+		"EvictionRefused": {
+			reason: "the worker does not let it go", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
+				d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: "worker west is drained"}
+			}, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonDeletionRefused, "it may not go"))),
+			want: []string{"Message:      worker west is drained; it may not go"},
+		},
+		"DeletedSlowly": {
+			reason: "for what its deletion waits", job: trainJob(deleted),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonAwaitingEnd, "pod a has not ended"))),
+			want:     []string{"State:        Deleting", "from worker west; pod a has not ended"},
+		},
+		"DeletedOnTheWorker": {
+			reason: "it does not run, though it has a copy", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonAwaitingEnd, "the finalizer x"))),
+			want:     []string{"Message:      the finalizer x"},
+		},
 		"Lost": {
 			reason: "its worker does not answer, and what is done about it", job: trainJob(),
 			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced },

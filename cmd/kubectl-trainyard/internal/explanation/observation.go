@@ -4,6 +4,7 @@
 package explanation
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -187,7 +188,7 @@ func (f Observation) message() string {
 	case Suspended:
 		return "spec.suspend is true; the job is placed when it is false"
 	case Succeeding:
-		return "the Dispatch of an earlier TrainJob of this name must be deleted first, which happens when its copy is gone" + at(d)
+		return joined("the Dispatch of an earlier TrainJob of this name must be deleted first, which happens when its copy is gone"+at(d), record.EndHolder(d))
 	case Deleting:
 		return f.deletion()
 	case Waiting:
@@ -199,7 +200,7 @@ func (f Observation) message() string {
 			return fmt.Sprintf("worker %s ended attempt %d (%s): %s", d.Spec.Cluster, d.Spec.Attempt, mirrored.Reason, mirrored.Message)
 		}
 	case Evicting:
-		return d.Spec.Eviction.Message
+		return joined(d.Spec.Eviction.Message, record.EndHolder(d))
 	case Ended:
 		return strings.TrimSpace(trainjobs.Terminal(f.Job).Message)
 	case Queued:
@@ -209,7 +210,7 @@ func (f Observation) message() string {
 		}
 		return fmt.Sprintf("worker %s keeps the copy suspended: a queue there has not admitted it", d.Spec.Cluster)
 	case Placed, Running:
-		return f.trouble()
+		return cmp.Or(f.trouble(), record.EndHolder(d)) // Somebody on the worker may have deleted the copy.
 	}
 	return ""
 }
@@ -230,9 +231,17 @@ func (f Observation) deletion() string {
 		return text
 	}
 	if lost := record.LostCondition(f.Dispatch); lost != nil {
-		text += fmt.Sprintf(" (%s): %s", lost.Reason, lost.Message)
+		return text + fmt.Sprintf(" (%s): %s", lost.Reason, lost.Message)
 	}
-	return text
+	return joined(text, record.EndHolder(f.Dispatch))
+}
+
+// joined is two sentences in one line, of which each may be empty.
+func joined(first, second string) string {
+	if first == "" || second == "" {
+		return first + second
+	}
+	return first + "; " + second
 }
 
 // staying returns why a job stays on a worker that is being drained.
