@@ -210,8 +210,9 @@ func (c *Cluster) setEndless(resource string) {
 }
 
 // answered is called for every answer to the caches. The Cluster keeps a 403 until the same request succeeds. A 404
-// means that the worker does not serve the kind any more. For an optional kind, a 403 or 404 is only logged. A watch of
-// TrainJobs that begins again can mean that their CRD has changed, because a change of a CRD ends its watches.
+// means that the worker does not serve the kind any more. For an optional kind, a 403 or 404 is only logged; JobSets
+// are optional because a worker may forbid to read them, but not because it may lack them. A watch of TrainJobs that
+// begins again can mean that their CRD has changed, because a change of a CRD ends its watches.
 func (c *Cluster) answered(request call, code int) {
 	listed := request.initial
 	request.initial = false
@@ -237,14 +238,15 @@ func (c *Cluster) answered(request call, code int) {
 		c.locked.troubles[request] = trouble{code: code, since: since}
 	}
 	needed := !optional(request.resource)
-	if (code == 404 && needed) || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
+	gone := code == 404 && (needed || request.resource == resourceJobSets)
+	if gone || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
 		c.locked.apisDue = true
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
 	case changed && (isKueue(request.resource) || request.resource == resourceCapacityReports || request.resource == resourceExecutionLeases):
 		poke(c.wake)
-	case changed && needed && (code == 403 || code == 404 || before == 403):
+	case changed && (gone || needed && (code == 403 || before == 403)):
 		poke(c.wake)
 	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):
 		c.log.Info("Worker does not list an optional kind", "resource", request.resource, "code", code)

@@ -65,6 +65,14 @@ func (f *observation) record(id types.UID, how answer, err error, now time.Time)
 // served says whether the worker serves the APIs, as far as is known.
 func (f *observation) served() bool { return f.apis.trainJob && f.apis.jobSet }
 
+// jobSetMissing is Status.JobSetMissing.
+func (f *observation) jobSetMissing() string {
+	if f.apis.jobSet {
+		return ""
+	}
+	return jobSetGVK.GroupVersion().String() + " jobsets are not served: install JobSet"
+}
+
 type decision struct {
 	state   State
 	message string
@@ -105,11 +113,6 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 			state: TrainJobAPIMissing, gate: f.cachesGate(),
 			message: trainjobs.GroupVersionKind.GroupVersion().String() + " trainjobs are not served: install the CRDs of " +
 				"Kubeflow Trainer",
-		}
-	case !f.apis.jobSet:
-		return decision{
-			state: JobSetAPIMissing, gate: f.cachesGate(),
-			message: jobSetGVK.GroupVersion().String() + " jobsets are not served: install JobSet",
 		}
 	case len(f.denied) > 0:
 		return decision{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(

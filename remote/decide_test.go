@@ -114,12 +114,9 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"NoMoreJobSets": {
-			reason:      "The caches of a worker that was Connected go on.",
+			reason:      "The hub must be able to take the jobs of the worker back. Status.JobSetMissing tells it.",
 			observation: with(func(f *observation) { f.apis.jobSet = false }), before: Connected,
-			want: decision{
-				state: JobSetAPIMissing, since: now, gate: cachesOnly,
-				message: "jobset.x-k8s.io/v1alpha2 jobsets are not served: install JobSet",
-			},
+			want: decision{state: Connected, message: "connected", since: start, gate: open},
 		},
 		"Denied": {
 			reason: "Sorted, for a message that stays the same; the caches go on trying.",

@@ -82,7 +82,7 @@ func (l *loop) observe() *route {
 			l.setAPIsDue()
 		}
 	}
-	if l.seen.served() && l.started.IsZero() {
+	if l.seen.apis.trainJob && l.started.IsZero() {
 		l.startCaches()
 	}
 	select {
@@ -239,6 +239,10 @@ func (l *loop) act(found *route, v decision) {
 		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
 		s.Fingerprint = l.seen.fingerprint
 		s.Capacity, s.CapacityMessage = state, message
+		s.JobSetMissing = ""
+		if v.state == Connected {
+			s.JobSetMissing = l.seen.jobSetMissing()
+		}
 		if l.seen.answer == answered {
 			s.LastSeen, s.ClusterID = l.seen.lastSeen, l.seen.id
 		}

@@ -99,7 +99,8 @@ func isBroken(err error) bool {
 	return slices.ContainsFunc([]string{"connection re", "EOF", "broken pipe"}, func(words string) bool { return strings.Contains(err.Error(), words) })
 }
 
-// TestMissingAPIs checks that the message names each missing CRD, and that installing the CRD is enough.
+// TestMissingAPIs checks that a message names each missing CRD, and that installing the CRD is enough. A worker
+// without JobSets is connected: the hub must be able to take jobs back.
 func TestMissingAPIs(t *testing.T) {
 	server := ownServer(t, "bare")
 	fleet := newFleet(t)
@@ -112,12 +113,23 @@ func TestMissingAPIs(t *testing.T) {
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
 	check.Must(t, err)
 	check.Must(t, server.InstallCRDs(t.Context(), crds[0]))
-	status = reach(t, cluster, remote.JobSetAPIMissing)
-	if !strings.Contains(status.Message, "install JobSet") {
-		t.Errorf("message %q", status.Message)
-	}
-	check.Must(t, server.InstallCRDs(t.Context(), crds[1]))
 	reach(t, cluster, remote.Connected)
+	expectJobSets := func(served bool) {
+		t.Helper()
+		gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
+			status := cluster.Status()
+			g.Expect(status.State).To(gomega.Equal(remote.Connected), status.Message)
+			g.Expect(strings.Contains(status.JobSetMissing, "install JobSet")).To(gomega.Equal(!served), status.JobSetMissing)
+		}, patience).Should(gomega.Succeed())
+	}
+	expectJobSets(false)
+	check.Must(t, server.InstallCRDs(t.Context(), crds[1]))
+	expectJobSets(true)
+	_, err = server.Kubectl(t.Context(), "delete", "crd", "jobsets.jobset.x-k8s.io")
+	check.Must(t, err)
+	expectJobSets(false) // No other API server, and no probe, tells of it.
+	check.Must(t, server.InstallCRDs(t.Context(), crds[1]))
+	expectJobSets(true)
 
 	_, err = server.Kubectl(t.Context(), "delete", "crd", "trainjobs.trainer.kubeflow.org")
 	check.Must(t, err)

@@ -21,7 +21,7 @@ const (
 	// Connecting: the first connection is being made, the worker waits for its pin, or it lives but its caches cannot be
 	// filled or kept up to date. The message says which.
 	Connecting State = iota
-	// Connected: the worker answers with the pinned cluster ID, serves the APIs, and its caches are filled.
+	// Connected: the worker answers with the pinned cluster ID, serves TrainJobs, and its caches are filled.
 	Connected
 	// Unreachable: the worker does not answer.
 	Unreachable
@@ -31,8 +31,6 @@ const (
 	IdentityChanged
 	// TrainJobAPIMissing: the worker does not serve TrainJobs.
 	TrainJobAPIMissing
-	// JobSetAPIMissing: the worker does not serve JobSets.
-	JobSetAPIMissing
 	// Closed: the worker was removed from the fleet. It is the last state.
 	Closed
 
@@ -40,7 +38,7 @@ const (
 )
 
 var stateNames = [stateCount]string{
-	"Connecting", "Connected", "Unreachable", "CredentialsInvalid", "IdentityChanged", "TrainJobAPIMissing", "JobSetAPIMissing", "Closed",
+	"Connecting", "Connected", "Unreachable", "CredentialsInvalid", "IdentityChanged", "TrainJobAPIMissing", "Closed",
 }
 
 // String returns the name of the state.
@@ -67,6 +65,9 @@ type Status struct {
 	// Capacity says whether the inventory is reliable, CapacityMessage what to do. Both count only while Connected.
 	Capacity        capacity.State
 	CapacityMessage string
+	// JobSetMissing says what to do about a worker that does not serve JobSets, so that no copy can run there. Empty: it
+	// serves them, as far as is known. It counts only while Connected: the hub must be able to stop jobs there.
+	JobSetMissing string
 	// Since is when the state began. For Unreachable, it is the time of the first failure.
 	Since time.Time
 	// SilentSince is the time since which nothing has answered at the address, while State is Unreachable: no connection
@@ -101,7 +102,7 @@ func (s Status) same(other Status) bool {
 		}
 	}
 	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.Untried == other.Untried && s.LeaseRefusal == other.LeaseRefusal &&
-		s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
+		s.JobSetMissing == other.JobSetMissing && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
 		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
 		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint
 }

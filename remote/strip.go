@@ -24,7 +24,7 @@ func stripMetadata(in any) (any, error) {
 }
 
 // stripJobSet keeps the fields of a TrainJob's JobSet that are shown: its suspension and the time of that, and its
-// restarts. For a JobSet without a TrainJob it keeps only the name.
+// restarts. For a JobSet without a TrainJob it keeps name, UID and age.
 func stripJobSet(in any) (any, error) {
 	jobSet, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -36,12 +36,12 @@ func stripJobSet(in any) (any, error) {
 	stripped.SetName(jobSet.GetName())
 	stripped.SetUID(jobSet.GetUID())
 	stripped.SetResourceVersion(jobSet.GetResourceVersion())
+	stripped.SetCreationTimestamp(jobSet.GetCreationTimestamp())
 	owner := metav1.GetControllerOfNoCopy(jobSet)
 	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
 		return stripped, nil
 	}
 	stripped.SetOwnerReferences([]metav1.OwnerReference{*owner})
-	stripped.SetCreationTimestamp(jobSet.GetCreationTimestamp())
 	spec, _ := jobSet.Object["spec"].(map[string]any)
 	status, _ := jobSet.Object["status"].(map[string]any)
 	stripped.Object["spec"] = trainjobs.PickFields(spec, "suspend")

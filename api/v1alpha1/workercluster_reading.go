@@ -15,9 +15,10 @@ func (s *WorkerClusterStatus) ReadyReason() string {
 
 // Answers is true if the status says that the hub can work with the worker: it can look after jobs there, and stop
 // them. Without a report, or without the quota that is asked for, the worker gets no new jobs, and its jobs go on.
+// Without JobSet it gets no new jobs either, and its jobs are taken back.
 func (s *WorkerClusterStatus) Answers() bool {
 	switch s.ReadyReason() {
-	case ReasonConnected, ReasonCapacityReportMissing, ReasonCapacityReportStale, ReasonQuotaMissing:
+	case ReasonConnected, ReasonCapacityReportMissing, ReasonCapacityReportStale, ReasonQuotaMissing, ReasonJobSetAPIMissing:
 		return true
 	}
 	return false

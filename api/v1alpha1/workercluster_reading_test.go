@@ -36,7 +36,7 @@ func TestWorkerClusterReadiness(t *testing.T) {
 		v1alpha1.ReasonIdentityChanged:       silent,
 		v1alpha1.ReasonDuplicate:             silent,
 		v1alpha1.ReasonTrainJobAPIMissing:    silent,
-		v1alpha1.ReasonJobSetAPIMissing:      silent,
+		v1alpha1.ReasonJobSetAPIMissing:      answers,
 	}
 	for reason, want := range table {
 		worker := &v1alpha1.WorkerCluster{Status: v1alpha1.WorkerClusterStatus{ClusterID: "id"}}

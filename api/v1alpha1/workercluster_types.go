@@ -36,7 +36,8 @@ const (
 	ReasonDuplicate = "Duplicate"
 	// ReasonTrainJobAPIMissing: the worker has no TrainJob CRD.
 	ReasonTrainJobAPIMissing = "TrainJobAPIMissing"
-	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so TrainJobs would never run.
+	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so TrainJobs never run there. Jobs that are there already are
+	// taken back.
 	ReasonJobSetAPIMissing = "JobSetAPIMissing"
 	// ReasonCapacityReportMissing: spec.capacity is Report, but there is no CapacityReport, or the hub may not read it.
 	// The message says what to do. Jobs that are there already continue.

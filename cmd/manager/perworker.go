@@ -80,9 +80,10 @@ func (w *wiring) newMirror(
 	id := connection.Status().ClusterID
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
-		Lease:        func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
-		SweepRefused: func() (string, bool) { return w.quarantine.SweepRefused(worker) },
-		Policy:       w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Lease:         func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
+		SweepRefused:  func() (string, bool) { return w.quarantine.SweepRefused(worker) },
+		JobSetMissing: func() string { return connection.Status().JobSetMissing },
+		Policy:        w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
 		Inherited: inherited, Creations: w.options.workerConcurrency, Budget: w.budgets.Of(worker),
 	}), nil

@@ -23,13 +23,20 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
+// Gone is what is known of a copy that is gone.
+type Gone struct {
+	// UID of the copy. Empty: nobody knows whether a JobSet is the copy's, and only Jobs and pods count.
+	UID types.UID
+	// Beside is the TrainJob that has the name of the copy now, nil if there is none. Its Jobs and pods have the labels
+	// that the copy's Jobs and pods have.
+	Beside *unstructured.Unstructured
+	// OtherJobSet is the UID of a JobSet of the name that is known not to be the copy's, empty if none is known.
+	OtherJobSet types.UID
+}
+
 // Remains is true while the worker has a pod that may run of a copy that is gone, or the copy's JobSet or a Job of it,
-// which may make one. It deletes the JobSet, and Kubernetes deletes its Jobs. uid is the UID of the copy. If uid is
-// empty, nobody knows whether a JobSet is the copy's, and only Jobs and pods count. beside is the TrainJob that has the
-// name of the copy now, nil if there is none. Its Jobs and pods have the labels that the copy's Jobs and pods have.
-func (w Worker) Remains(
-	ctx context.Context, key types.NamespacedName, uid types.UID, beside *unstructured.Unstructured,
-) (bool, error) {
+// which may make one. It deletes the JobSet, and Kubernetes deletes its Jobs.
+func (w Worker) Remains(ctx context.Context, key types.NamespacedName, gone Gone) (bool, error) {
 	live, err := w.connection.APIReader()
 	if err != nil {
 		return false, err
@@ -40,11 +47,12 @@ func (w Worker) Remains(
 	}
 	var others types.UID // of the JobSet that has the name and is not ours
 	switch owner := metav1.GetControllerOfNoCopy(jobSet); {
-	case owner != nil && owner.UID == uid:
+	case owner != nil && owner.UID == gone.UID:
 		if left, err := w.deleteJobSet(ctx, jobSet); left || err != nil {
 			return left, err
 		}
-	case owner != nil && (owner.Kind != trainjobs.GroupVersionKind.Kind || beside != nil && owner.UID == beside.GetUID()):
+	case owner != nil && (owner.Kind != trainjobs.GroupVersionKind.Kind || gone.Beside != nil && owner.UID == gone.Beside.GetUID()),
+		owner == nil && gone.OtherJobSet == jobSet.GetUID():
 		others = jobSet.GetUID()
 	} // Without an owner it may be an orphan of our copy: its Jobs and pods count.
 	if others == "" {

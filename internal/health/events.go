@@ -36,18 +36,31 @@ type subject struct{ kind, name string }
 // after an hour. It reads from the API server. The process needs permission to list Events.
 func WarningOf(ctx context.Context, live client.Reader, js *jobsetv1alpha2.JobSet, pods []*corev1.Pod) (string, error) {
 	for _, about := range subjects(js, pods) {
-		var list corev1.EventList
-		err := live.List(ctx, &list, client.InNamespace(js.Namespace), client.Limit(eventLimit), client.MatchingFields{
-			"involvedObject.kind": about.kind, "involvedObject.name": about.name, "type": corev1.EventTypeWarning,
-		})
-		if err != nil {
-			return "", fmt.Errorf("list Events of %s %s/%s: %w", about.kind, js.Namespace, about.name, err)
-		}
-		if words := newestWarning(list.Items, js.CreationTimestamp.Time); words != "" {
-			return words, nil
+		words, err := warningAbout(ctx, live, js.Namespace, about, js.CreationTimestamp.Time)
+		if words != "" || err != nil {
+			return words, err
 		}
 	}
 	return "", nil
+}
+
+// WarningOfTrainJob is WarningOf for a TrainJob that has no JobSet: the Kubeflow Trainer says in an Event why it can
+// make none.
+func WarningOfTrainJob(ctx context.Context, live client.Reader, job client.Object) (string, error) {
+	about := subject{"TrainJob", job.GetName()}
+	return warningAbout(ctx, live, job.GetNamespace(), about, job.GetCreationTimestamp().Time)
+}
+
+// warningAbout returns what the newest Warning Event about an object says since a time of the API server's clock.
+func warningAbout(ctx context.Context, live client.Reader, namespace string, about subject, since time.Time) (string, error) {
+	var list corev1.EventList
+	err := live.List(ctx, &list, client.InNamespace(namespace), client.Limit(eventLimit), client.MatchingFields{
+		"involvedObject.kind": about.kind, "involvedObject.name": about.name, "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		return "", fmt.Errorf("list Events of %s %s/%s: %w", about.kind, namespace, about.name, err)
+	}
+	return newestWarning(list.Items, since), nil
 }
 
 func subjects(js *jobsetv1alpha2.JobSet, pods []*corev1.Pod) []subject {

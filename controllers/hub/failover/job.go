@@ -150,6 +150,9 @@ func (f *jobObservation) decideByWorker(now time.Time) decision {
 	case elsewhere:
 		return decision{do: hold, words: elsewhereWords(d)}
 	case unclear:
+		if f.reason == v1alpha1.ReasonTrainJobAPIMissing {
+			return decision{do: hold, words: noTrainJobsWords(worker)} // The Dispatch would go on saying that the job runs.
+		}
 		// The worker is not lost. The condition of an earlier loss is corrected, but not in the short time of connecting.
 		if record.LostCondition(d) == nil || f.reason == v1alpha1.ReasonConnecting || f.reason == v1alpha1.ReasonUnreachable {
 			return decision{do: leave}

@@ -206,6 +206,10 @@ func TestDecide(t *testing.T) {
 			job: running, worker: unclear, ready: v1alpha1.ReasonCredentialsInvalid, stop: stopsIn(-time.Hour),
 			want: hold, words: unusableWords("w", v1alpha1.ReasonCredentialsInvalid),
 		},
+		"NoTrainJobs": {
+			reason: "the worker says itself that the copy is not there", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate)), job: running,
+			worker: unclear, ready: v1alpha1.ReasonTrainJobAPIMissing, want: hold, words: noTrainJobsWords("w"),
+		},
 		"ConnectingAfterLoss": {
 			reason: "that is for a moment", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))), job: running,
 			worker: unclear, ready: v1alpha1.ReasonConnecting, stop: stopsIn(-time.Hour),

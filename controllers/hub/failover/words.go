@@ -65,6 +65,11 @@ func unusableWords(worker v1alpha1.ClusterName, reason string) string {
 		"the conditions of the WorkerCluster say what to do", worker, reason)
 }
 
+func noTrainJobsWords(worker v1alpha1.ClusterName) string {
+	return fmt.Sprintf("worker %q does not serve TrainJobs any more, so the copy has gone, or nobody looks after it; the job is placed "+
+		"again when the CRDs of Kubeflow Trainer are there again", worker)
+}
+
 func (f *jobObservation) pendingWords() string {
 	if f.worker == gone {
 		return pendingGoneWords(f.dispatch)

@@ -29,7 +29,8 @@ const (
 	notLost workerState = iota
 	// withinGrace: the worker has been away for less than its grace period. Nothing is written about its jobs.
 	withinGrace
-	// unclear: after its grace period, it is not known to be unreachable: it connects, or answers but is not usable.
+	// unclear: after its grace period, it is not known to be unreachable: it connects, or answers but is not usable. A
+	// worker without the TrainJob API has no grace period.
 	unclear
 	// paused: the worker is lost together with so many others that the hub seems to be cut off.
 	paused
@@ -68,6 +69,9 @@ func (o *observation) stateAt(now time.Time) (state workerState, again time.Time
 	}
 	if forget := o.forget(); forget != "" && forget == o.worker.Status.ClusterID {
 		return forgotten, time.Time{}
+	}
+	if o.worker.Status.ReadyReason() == v1alpha1.ReasonTrainJobAPIMissing {
+		return unclear, time.Time{} // It answers, and has said what it lacks: there is nothing to wait for.
 	}
 	grace := graceOf(o.worker)
 	if due := awaySince(o.worker).Add(grace); now.Before(due) {

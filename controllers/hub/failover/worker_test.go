@@ -111,6 +111,7 @@ func TestJudge(t *testing.T) {
 			want: withinGrace, again: 4 * time.Minute,
 		},
 		"Unauthorized":      {reason: "401 is no loss", worker: newWorker(ready(v1alpha1.ReasonCredentialsInvalid)), want: unclear},
+		"NoTrainJobs":       {reason: "it answers, and says so", worker: newWorker(ready(v1alpha1.ReasonTrainJobAPIMissing), seen(time.Second)), want: unclear},
 		"IdentityChanged":   {reason: "nor is another cluster", worker: newWorker(ready(v1alpha1.ReasonIdentityChanged)), want: unclear},
 		"NoCredentials":     {reason: "nor are lost credentials", worker: newWorker(ready(v1alpha1.ReasonCredentialsNotFound)), want: unclear},
 		"BeingConnected":    {reason: "it is not known yet", worker: newWorker(ready(v1alpha1.ReasonConnecting)), want: unclear},

@@ -168,7 +168,7 @@ func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, e
 			}
 		}
 	}
-	if remains, err := worker.Remains(ctx, key, d.RecordedCopy(), existing); remains || err != nil {
+	if remains, err := worker.Remains(ctx, key, copies.Gone{UID: d.RecordedCopy(), Beside: existing}); remains || err != nil {
 		return ending, err
 	}
 	return nothing, nil

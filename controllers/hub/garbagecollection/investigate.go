@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -135,7 +136,7 @@ func (i *investigator) missing(
 	case existing != nil && existing.GetUID() == held.uid && isOurs(existing, i.hubID):
 		return reconcile.Result{RequeueAfter: goneCheck}, nil // The cache will show it.
 	case existing == nil || existing.GetUID() != held.uid: // Otherwise it is a TrainJob of the worker now.
-		if remains, err := worker.Remains(ctx, key, held.uid, existing); remains || err != nil {
+		if remains, err := worker.Remains(ctx, key, copies.Gone{UID: held.uid, Beside: existing}); remains || err != nil {
 			held.certain = false // An admin has nothing left to decide.
 			i.suspects.hold(key, held)
 			return reconcile.Result{RequeueAfter: goneCheck}, err

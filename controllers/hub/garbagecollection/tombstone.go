@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -54,7 +55,7 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 	}
 	// An existing TrainJob of that name is another job's, which could not begin before the name was free.
 	if existing == nil {
-		if remains, err := worker.Remains(ctx, key, "", nil); remains || err != nil {
+		if remains, err := worker.Remains(ctx, key, copies.Gone{}); remains || err != nil {
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
 	}

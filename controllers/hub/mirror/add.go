@@ -29,8 +29,8 @@ import (
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Unsent, Creations, Inherited and Budget are
-// required.
+// Options of a mirror. All but SweepRefused, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited and
+// Budget are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -50,6 +50,8 @@ type Options struct {
 	Lease func() (challenge string, ok bool)
 	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
 	SweepRefused func() (words string, refused bool)
+	// JobSetMissing says what to do about a worker that does not serve JobSets, empty for one that does. Nil: it does.
+	JobSetMissing func() string
 	// Policy finds what may be propagated for a job.
 	Policy policyFunc
 	// Recorder records Events on hub TrainJobs.
@@ -77,6 +79,9 @@ type Options struct {
 func NewReconciler(options Options) reconcile.Reconciler {
 	if options.SweepRefused == nil {
 		options.SweepRefused = func() (string, bool) { return "", false }
+	}
+	if options.JobSetMissing == nil {
+		options.JobSetMissing = func() string { return "" }
 	}
 	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }

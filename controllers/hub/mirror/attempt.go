@@ -45,6 +45,7 @@ type attempt struct {
 	suspension suspension
 	restored   restored
 	look       look
+	stuck      stuck
 	told       told
 }
 

@@ -79,6 +79,9 @@ func (v checkup) observe(ctx context.Context) (time.Duration, error) {
 		return due, nil
 	}
 	found, err := v.readPods(ctx, l, now)
+	if err == nil {
+		err = v.readStuck(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const (
@@ -55,7 +57,9 @@ func (v *visit) lookOnce(ctx context.Context) (finding, error) {
 	if found.presence == foreign && !v.wasCopied() {
 		return found, nil // The foreign TrainJob has kept ours from being created.
 	}
-	remains, err := v.worker.Remains(ctx, client.ObjectKeyFromObject(v.dispatch), v.knownUID(), found.copy)
+	remains, err := v.worker.Remains(ctx, client.ObjectKeyFromObject(v.dispatch), copies.Gone{
+		UID: v.knownUID(), Beside: found.copy, OtherJobSet: v.attempt.stuck.earlier,
+	})
 	if remains {
 		found.presence, found.wait = left, endCheck
 	}

@@ -100,8 +100,13 @@ func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
 	statusDue, statusErr := v.syncStatus(ctx)
 	checkup{v}.measureStart()
 	healthDue, healthErr := checkup{v}.observe(ctx)
+	stuckDue, refused, stuckErr := v.refuseStuck(ctx)
+	if refused || stuckErr != nil {
+		return 0, cmp.Or(stuckErr, keepErr, statusErr, healthErr) // The write wakes us.
+	}
 	runningDue, runningErr := v.reportRunning(ctx)
 	due := requeue.Sooner(requeue.Sooner(keepDue, healthDue), requeue.Sooner(statusDue, runningDue))
+	due = requeue.Sooner(due, stuckDue)
 	if v.believed {
 		due = requeue.Sooner(due, createLag-v.Clock.Since(v.attempt.copy.since))
 	}
@@ -161,10 +166,14 @@ func (v *visit) observeCourse(ctx context.Context) {
 		}
 		jobSet := trainjobs.NewJobSet()
 		err := v.worker.Get(ctx, client.ObjectKeyFromObject(v.copy), jobSet)
+		v.jobSetsSeen = client.IgnoreNotFound(err) == nil
 		if err == nil && metav1.IsControlledBy(jobSet, v.copy) {
 			if seen, err := courseOf(jobSet); err == nil {
 				v.attempt.course = &seen
 			}
+		} else if err == nil {
+			v.otherJobSet = jobSet
+			v.noteOtherJobSet()
 		}
 	}
 	v.course = v.attempt.course

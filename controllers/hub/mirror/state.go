@@ -111,6 +111,10 @@ type observation struct {
 	uid    types.UID
 	// course is what the copy's JobSet said last, nil if that is not known.
 	course *course
+	// otherJobSet has the name of the copy, and is not the copy's, nil if there is none. jobSetsSeen is true if the hub may
+	// read JobSets there.
+	otherJobSet *unstructured.Unstructured
+	jobSetsSeen bool
 	// held is what the worker's Kueue said last about the copy.
 	held held
 	// well is what is known of the copy's health.

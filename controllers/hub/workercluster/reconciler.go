@@ -236,7 +236,10 @@ func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerCluster
 		// The controllers stay, but do nothing. They get their jobs again with the next connection.
 		return nil
 	}
-	current := membership{cluster: seen.cluster, since: seen.connection.Since}
+	// Jobs on a worker without JobSets cannot go on there, so their controllers look at each of them.
+	current := membership{
+		cluster: seen.cluster, since: seen.connection.Since, jobSetMissing: seen.connection.JobSetMissing != "",
+	}
 	if r.watches.joined(seen.name) == current {
 		return nil
 	}

@@ -67,6 +67,8 @@ func (r *Reconciler) readiness(worker *v1alpha1.WorkerCluster, seen observation)
 			"Give the hub an API server of its own, and register this cluster there: see \"One big cluster\" in docs/install.md"
 	case seen.duplicateOf != "":
 		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.duplicateOf, seen.connection.ClusterID)
+	case seen.connection.State == remote.Connected && seen.connection.JobSetMissing != "":
+		return v1alpha1.ReasonJobSetAPIMissing, seen.connection.JobSetMissing
 	case seen.connection.State == remote.Connected:
 		return capacityReadiness(seen.connection)
 	case seen.connection.State == remote.IdentityChanged:

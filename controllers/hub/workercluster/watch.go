@@ -37,6 +37,8 @@ type watch struct {
 type membership struct {
 	cluster *remote.Cluster
 	since   time.Time
+	// jobSetMissing: the worker does not serve JobSets.
+	jobSetMissing bool
 }
 
 // of returns the watch of a worker. The caller holds mu.

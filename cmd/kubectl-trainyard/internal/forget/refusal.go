@@ -30,7 +30,7 @@ func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 	switch {
 	case ready.Reason == v1alpha1.ReasonConnecting:
 		return Refusal{Why: "the manager is just connecting to it"}
-	case ready.Reason == v1alpha1.ReasonTrainJobAPIMissing, ready.Reason == v1alpha1.ReasonJobSetAPIMissing:
+	case ready.Reason == v1alpha1.ReasonTrainJobAPIMissing:
 		return Refusal{Why: "it answers (" + ready.Reason + ")"}
 	case worker.Status.Answers():
 		return Refusal{Why: "it answers (" + ready.Reason + ")", Final: true}
