@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,10 +22,10 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and the
-// workers that have refused the job: "east=0123456789abcdef,west=...". A refusal counts only if the circumstances have
-// not changed. If they have, the worker is asked again at once. The annotation is written with the decision, so that it
-// costs nothing, compares no clocks and outlives a restart.
+// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and in which
+// circumstances workers have refused the job: "east=0123456789abcdef,west=...". A refusal counts only if the
+// circumstances have not changed since. If they have, the worker is asked again at once. The annotation is written with
+// the decision, so that it costs nothing, compares no clocks and outlives a restart.
 const annotationAsked = "trainyard.dev/asked"
 
 // askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The refusal
@@ -58,14 +59,34 @@ func digestOf(worker *v1alpha1.WorkerCluster) string {
 	return digest(worker.UID, worker.Generation, status.ClusterID, status.KubernetesVersion, status.Trainer, since)
 }
 
-// circumstancesOf sums up everything of a job on which a refusal may depend: the job, its runtime and its policy.
+// circumstancesOf sums up everything of a job on which a refusal may depend: what reaches the copy, or selects workers.
+// It is made of the job, its runtime and its policy. What stays on the hub does not count: an admissionTimeout that an
+// admin sets because a worker lets the job wait must not send the job to the same worker first.
 func circumstancesOf(f observation, job *queue.Job, runtime string) string {
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
-	var rules []any
+	var rules v1alpha1.DispatchPolicySpec
+	var expression string
 	if err == nil && policy != nil {
-		rules = []any{policy.UID, policy.Generation}
+		rules, expression = rulesAtWorker(policy.Spec), keyOf(policy.Expression, &job.Job)
 	}
-	return digest(f.job.GetGeneration(), f.job.GetLabels(), f.job.GetAnnotations(), runtime, rules)
+	annotations := map[string]string{}
+	for key, value := range f.job.GetAnnotations() {
+		if key == v1alpha1.AnnotationClusters || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && key != corev1.LastAppliedConfigAnnotation {
+			annotations[key] = value
+		}
+	}
+	return digest(f.job.GetGeneration(), f.job.GetLabels(), annotations, runtime, rules, expression)
+}
+
+// rulesAtWorker returns a policy's spec without what says nothing about workers and copies: which jobs it is for, in
+// which order they wait and are preferred on workers, and when they leave a worker or the hub. A new field counts unless
+// it is named here.
+func rulesAtWorker(spec v1alpha1.DispatchPolicySpec) v1alpha1.DispatchPolicySpec {
+	spec.Jobs, spec.Priority = v1alpha1.JobSelector{}, 0
+	spec.Scoring, spec.Queueing, spec.ReserveAfter, spec.Preemption, spec.PriorityClasses = nil, "", nil, "", nil
+	spec.MaxConcurrentMoves, spec.AdmissionTimeout, spec.UnmanagedJobs = nil, nil, ""
+	spec.Retention, spec.TTLSecondsAfterFinished = nil, nil
+	return spec
 }
 
 // asked is the value of annotationAsked by worker.
@@ -82,6 +103,22 @@ func askedOf(d *v1alpha1.Dispatch) asked {
 		}
 	}
 	return a
+}
+
+// noteEnd says that the worker of an attempt that has just ended refused the job in these circumstances, and not in the
+// circumstances in which the job was placed there: the attempt may have ended long after that.
+func noteEnd(d *v1alpha1.Dispatch, circumstances string) {
+	past := askedOf(d)
+	if past[d.Spec.Cluster] == "" || circumstances == "" {
+		return // It was written by an older version, or the job's demand is not known.
+	}
+	past[d.Spec.Cluster] = circumstances
+	entries := make([]string, 0, len(past))
+	for worker, then := range past {
+		entries = append(entries, fmt.Sprintf("%s=%s", worker, then))
+	}
+	slices.Sort(entries)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }
 
 // noteAsked adds the worker of the current attempt, and drops the workers that have not refused the job.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -173,6 +174,32 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 				check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
 			},
 		},
+		"Pin": {
+			reason: "it is another question", want: []v1alpha1.ClusterName{east, west},
+			change: annotate(v1alpha1.AnnotationClusters, "nowhere!=here"),
+		},
+		"Annotation": {
+			reason: "the copy has it, and an admission policy there may read it", want: []v1alpha1.ClusterName{east, west},
+			change: annotate("team", "research"),
+		},
+		"TTL": {
+			reason: "it stays on the hub", want: []v1alpha1.ClusterName{""},
+			change: annotate(v1alpha1.AnnotationTTL, "1h"),
+		},
+		"AdmissionTimeout": {
+			reason: "it stays on the hub", want: []v1alpha1.ClusterName{""},
+			change: func(t *testing.T, s *scene) {
+				t.Helper()
+				s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: time.Minute}})
+			},
+		},
+		"Failover": {
+			reason: "the copy says it", want: []v1alpha1.ClusterName{east, west},
+			change: func(t *testing.T, s *scene) {
+				t.Helper()
+				s.policy(t, v1alpha1.DispatchPolicySpec{Failover: v1alpha1.FailoverImmediate})
+			},
+		},
 		"Runtime": {
 			reason: "the copy would be another one", want: []v1alpha1.ClusterName{east, west},
 			change: func(t *testing.T, s *scene) {
@@ -232,6 +259,51 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			if !strings.Contains(fmt.Sprintf("%q", test.want), fmt.Sprintf("%q", d.Spec.Cluster)) {
 				t.Errorf("the job is on %q, want one of %q: %s", d.Spec.Cluster, test.want, test.reason)
 			}
+		})
+	}
+}
+
+func annotate(key, value string) func(*testing.T, *scene) {
+	return func(t *testing.T, s *scene) {
+		t.Helper()
+		job := s.job(t, "job")
+		before := job.DeepCopy()
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, key, value)
+		check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	}
+}
+
+// A worker lets a job wait. Meanwhile its policy and the worker change, and then the attempt ends. The refusal is of that
+// moment, so the job does not go to the same worker first.
+func TestRefusalIsOfItsEnd(t *testing.T) {
+	for name, waits := range map[string]bool{"RoomElsewhere": false, "NoRoomElsewhere": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.submit(t, "job")
+			first, _ := s.reconcile(t, "job")
+			if first.Spec.Cluster == "" {
+				t.Fatal("the job was not placed")
+			}
+			s.policy(t, v1alpha1.DispatchPolicySpec{
+				Failover: v1alpha1.FailoverImmediate, AdmissionTimeout: &metav1.Duration{Duration: time.Minute},
+			})
+			s.worker(t, first.Spec.Cluster, func(worker *v1alpha1.WorkerCluster) {
+				worker.Status.Trainer = &v1alpha1.TrainerAPI{Version: "v1alpha1", Fields: []string{"runtimePatches"}}
+			})
+			other := map[v1alpha1.ClusterName]v1alpha1.ClusterName{east: west, west: east}[first.Spec.Cluster]
+			if waits {
+				s.worker(t, other, cordon)
+			}
+			s.report(t, first, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeAdmissionTimeout)
+			if !waits {
+				if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != other {
+					t.Errorf("the job is on %q, want %q", d.Spec.Cluster, other)
+				}
+				return
+			}
+			s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
+			s.restart(t) // It is on record.
+			s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
 		})
 	}
 }

@@ -144,9 +144,13 @@ func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (exp
 				return 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
 			}
 		}
-		job.Excluded, expire = exclusions(f.dispatch, n.Clock.Now(), func(worker v1alpha1.ClusterName) string {
-			return digest(job.Circumstances, digests[worker])
-		})
+		now := func(worker v1alpha1.ClusterName) string { return digest(job.Circumstances, digests[worker]) }
+		d := f.dispatch
+		if record.AttemptOf(d) == record.Ended {
+			d = d.DeepCopy()
+			noteEnd(d, now(d.Spec.Cluster)) // The next write says so.
+		}
+		job.Excluded, expire = exclusions(d, n.Clock.Now(), now)
 	}
 	job.Class = n.workerQueues.apart(classOf(job), job)
 	return expire, nil

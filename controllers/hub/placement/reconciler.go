@@ -247,7 +247,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	}
 	if obstacle = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), obstacle); obstacle != nil {
 		r.decider.Leave(key)
-		if err := r.writer.wait(ctx, f, job.Priority, job.PodSets, *obstacle); err != nil {
+		if err := r.writer.wait(ctx, f, job, *obstacle); err != nil {
 			return reconcile.Result{}, err
 		}
 		due, err := r.keepQuota(ctx, f, obstacle.Reason)
@@ -277,7 +277,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
 // explain returns how long to wait.
 func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
-	d, err := r.writer.withoutWorker(ctx, f, job.Priority, job.PodSets)
+	d, err := r.writer.withoutWorker(ctx, f, job)
 	if err != nil {
 		return 0, err
 	}

@@ -11,7 +11,9 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -34,7 +37,11 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 	if err := w.verify(ctx, f); err != nil {
 		return err
 	}
-	d, job, worker := f.record(), grant.Job, grant.Worker
+	job, worker := grant.Job, grant.Worker
+	d, err := w.ended(ctx, f, job.Circumstances)
+	if err != nil {
+		return err
+	}
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
 		PodSets: copied(job.PodSets), Priority: job.Priority,
@@ -61,6 +68,23 @@ func (f *observation) record() *v1alpha1.Dispatch {
 		return record.New(f.job, f.past.attempt)
 	}
 	return f.dispatch.DeepCopy()
+}
+
+// ended is record, and says in which circumstances the worker of an attempt that has ended has refused the job: those
+// that there are now, as far as they are known.
+func (w *writer) ended(ctx context.Context, f observation, circumstances string) (*v1alpha1.Dispatch, error) {
+	d := f.record()
+	if circumstances == "" || record.AttemptOf(f.dispatch) != record.Ended {
+		return d, nil
+	}
+	worker := &v1alpha1.WorkerCluster{}
+	switch err := w.Hub.Get(ctx, types.NamespacedName{Name: string(d.Spec.Cluster)}, worker); {
+	case err == nil:
+		noteEnd(d, digest(circumstances, digestOf(worker)))
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get WorkerCluster %q: %w", d.Spec.Cluster, err)
+	}
+	return d, nil
 }
 
 // copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original
@@ -110,12 +134,12 @@ func (w *writer) suspend(ctx context.Context, f observation) error {
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
 		decision = *kueueObstacle(f)
 	}
-	return w.wait(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets, decision)
+	return w.wait(ctx, f, &queue.Job{Job: dispatch.Job{Priority: f.dispatch.Spec.Priority, PodSets: f.dispatch.Spec.PodSets}}, decision)
 }
 
 // wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
-func (w *writer) wait(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
-	d, err := w.withoutWorker(ctx, f, priority, podSets)
+func (w *writer) wait(ctx context.Context, f observation, job *queue.Job, why dispatch.Decision) error {
+	d, err := w.withoutWorker(ctx, f, job)
 	if err != nil {
 		return err
 	}
@@ -124,15 +148,18 @@ func (w *writer) wait(ctx context.Context, f observation, priority int32, podSet
 
 // withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that
 // has changed. The worker goes only out of a Dispatch whose attempt has ended.
-func (w *writer) withoutWorker(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
-	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
+func (w *writer) withoutWorker(ctx context.Context, f observation, job *queue.Job) (*v1alpha1.Dispatch, error) {
+	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == job.Priority && equality.Semantic.DeepEqual(d.Spec.PodSets, job.PodSets) {
 		return d, nil
 	}
 	if err := w.verify(ctx, f); err != nil {
 		return nil, err
 	}
-	d := f.record()
-	record.Withdraw(d, priority, copied(podSets))
+	d, err := w.ended(ctx, f, job.Circumstances)
+	if err != nil {
+		return nil, err
+	}
+	record.Withdraw(d, job.Priority, copied(job.PodSets))
 	return d, w.write(ctx, f, d)
 }
 
