@@ -148,7 +148,7 @@ func TestDecide(t *testing.T) {
 			want: want{
 				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 87: MostAllocated 87; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
-					explained("a", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu is false for the worker"),
+					explained("a", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu is false for the worker: worker.queued is 3"),
 					explained("b", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu cannot be evaluated for the worker: nobody knows"),
 					scored("c", 87),
 				},
@@ -164,9 +164,9 @@ func TestDecide(t *testing.T) {
 			want: want{
 				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
-					explained("a", v1alpha1.ReasonPinMismatch, `the job is pinned to trainyard.dev/clusters="disk=nvme", which does not select the worker`),
+					explained("a", v1alpha1.ReasonPinMismatch, `the job is pinned to trainyard.dev/clusters="disk=nvme", which does not select the worker: label disk is not there`),
 					scored("b", 88),
-					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
+					explained("c", v1alpha1.ReasonPolicyMismatch, `DispatchPolicy eu does not select the worker: label region is "us"`),
 				},
 			},
 		},
@@ -205,7 +205,7 @@ func TestDecide(t *testing.T) {
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonNotReady, down),
 					explained("b", v1alpha1.ReasonCordoned, cordon),
-					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
+					explained("c", v1alpha1.ReasonPolicyMismatch, `DispatchPolicy eu does not select the worker: label region is "us"`),
 					explained("d", v1alpha1.ReasonInsufficientResources, lacks),
 					explained("e", v1alpha1.ReasonNameConflict, exists),
 					scored("f", 88),

@@ -144,13 +144,13 @@ func (f *filters) message(w *Worker, r filterResult) string {
 		if f.denial != nil {
 			return f.denial.message
 		}
-		return fmt.Sprintf("the job is pinned to %s=%q, which does not select the worker",
-			v1alpha1.AnnotationClusters, f.job.Annotations[v1alpha1.AnnotationClusters])
+		return fmt.Sprintf("the job is pinned to %s=%q, which does not select the worker%s",
+			v1alpha1.AnnotationClusters, f.job.Annotations[v1alpha1.AnnotationClusters], mismatch(f.pin, w.Labels))
 	case policyMismatch:
 		if f.denial != nil {
 			return f.denial.message
 		}
-		return "DispatchPolicy " + f.policy.Name + " does not select the worker"
+		return "DispatchPolicy " + f.policy.Name + " does not select the worker" + mismatch(f.clusters, w.Labels)
 	case cordoned:
 		if w.Draining {
 			return "the worker is being drained (spec.drain)"
@@ -168,7 +168,32 @@ func (f *filters) objection(w *Worker) string {
 	if _, err := f.admits(w); err != nil {
 		return fmt.Sprintf("the expression of DispatchPolicy %s cannot be evaluated for the worker: %v", f.policy.Name, err)
 	}
-	return "the expression of DispatchPolicy " + f.policy.Name + " is false for the worker"
+	message := "the expression of DispatchPolicy " + f.policy.Name + " is false for the worker"
+	if reads := f.policy.Expression.Reads(w); reads != "" {
+		message += ": " + reads
+	}
+	return message
+}
+
+// mismatch says which labels of a worker do not match a selector: ": label region is \"us\"". It leaves out which values
+// the selector wants: they may be very many, and each explanation of a job has a line for each worker.
+func mismatch(selector labels.Selector, worker map[string]string) string {
+	requirements, _ := selector.Requirements()
+	var faults []string
+	for i := range requirements {
+		if requirements[i].Matches(labels.Set(worker)) {
+			continue
+		}
+		key, is := requirements[i].Key(), "not there"
+		if value, has := worker[key]; has {
+			is = fmt.Sprintf("%q", value)
+		}
+		faults = append(faults, fmt.Sprintf("label %s is %s", key, is))
+	}
+	if len(faults) == 0 {
+		return ""
+	}
+	return ": " + list(faults, ", ")
 }
 
 // waits summarizes why no worker takes the job.

@@ -30,6 +30,8 @@ type Expression interface {
 	// For prepares the expression for one job. The returned function is called for one worker after another. It returns an
 	// error if it does not know the answer, and then the answer is no.
 	For(job *Job) func(worker *Worker) (admitted bool, err error)
+	// Reads says in words which values of a worker the expression reads, empty if it reads none that can be shown.
+	Reads(worker *Worker) string
 }
 
 // Faults returns all faults of the policy, in the order of its fields, or nil. A policy with a fault admits no worker.

@@ -180,6 +180,9 @@ func (most fewerQueued) For(*Job) func(*Worker) (bool, error) {
 	}
 }
 
+// Reads implements Expression.
+func (fewerQueued) Reads(w *Worker) string { return fmt.Sprintf("worker.queued is %d", w.Queued) }
+
 // scoring returns some scores. Price has a ceiling: without it, the score depends on other workers.
 func (r random) scoring() []v1alpha1.Score {
 	names := []v1alpha1.ScoreName{

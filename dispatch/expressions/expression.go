@@ -33,6 +33,8 @@ type Expression struct {
 	program cel.Program
 	// fields are the fields of the job that the expression reads, sorted.
 	fields []string
+	// reads are the values of the worker that the expression reads, sorted.
+	reads []read
 }
 
 var _ dispatch.Expression = (*Expression)(nil)
@@ -56,7 +58,7 @@ func Compile(text string) (*Expression, error) {
 	if err != nil {
 		return nil, fmt.Errorf("line 1, column 1: %w", err)
 	}
-	return &Expression{program: program, fields: jobFields(ast.NativeRep())}, nil
+	return &Expression{program: program, fields: jobFields(ast.NativeRep()), reads: workerReads(ast.NativeRep())}, nil
 }
 
 // newEnvironment has the settings and libraries of Kubernetes' own expressions, without those that call an API server.

@@ -110,6 +110,9 @@ func (r *remembering) For(job *dispatch.Job) func(*dispatch.Worker) (bool, error
 	}
 }
 
+// Reads implements dispatch.Expression.
+func (r *remembering) Reads(worker *dispatch.Worker) string { return r.expression.Reads(worker) }
+
 // about returns the answers for one kind of jobs.
 func (r *remembering) about(kind string) map[v1alpha1.ClusterName]answer {
 	r.mu.Lock()

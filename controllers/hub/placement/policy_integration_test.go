@@ -179,8 +179,8 @@ func TestPin(t *testing.T) {
 	s.submit(t, "elsewhere", pinned("region=west"))
 	d, _ = s.reconcile(t, "elsewhere")
 	want := map[v1alpha1.ClusterName]string{
-		east: `PinMismatch: the job is pinned to trainyard.dev/clusters="region=west", which does not select the worker`,
-		west: "PolicyMismatch: DispatchPolicy " + s.namespace + " does not select the worker",
+		east: `PinMismatch: the job is pinned to trainyard.dev/clusters="region=west", which does not select the worker: label region is "east"`,
+		west: "PolicyMismatch: DispatchPolicy " + s.namespace + ` does not select the worker: label region is "west"`,
 	}
 	if diff := cmp.Diff(want, reasonsOf(d)); diff != "" || d.Status.Reason != v1alpha1.ReasonNoFit {
 		t.Errorf("the pin is outside the policy, and the job waits with %s (-want +got):\n%s", d.Status.Reason, diff)

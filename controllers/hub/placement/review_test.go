@@ -69,7 +69,7 @@ func TestProspects(t *testing.T) {
 		"Price": {reason: "the worker's price is known", workers: full, policies: matching(`worker.price["nvidia.com/gpu"] < 3.0`)},
 		"TooExpensive": {
 			reason: "somebody has to change the policy or the price", workers: full, policies: matching(`worker.price["nvidia.com/gpu"] < 1.0`),
-			want: []string{`the job waits: its policy allows no worker; nearest is worker "east": the expression of DispatchPolicy rules is false for the worker`},
+			want: []string{`the job waits: its policy allows no worker; nearest is worker "east": the expression of DispatchPolicy rules is false for the worker: worker.price["nvidia.com/gpu"] is 2`},
 		},
 		"UnknownWorker": {reason: "a worker of which no node is known may have room", workers: registered},
 	} {
