@@ -123,7 +123,7 @@ const (
 )
 
 // StepState says how far a step is.
-// +kubebuilder:validation:Enum=Waiting;Running;Succeeded;Failed
+// +kubebuilder:validation:Enum=Waiting;Running;Succeeded;Failed;Stopped
 type StepState string
 
 // States of a step. They come from the JobSet, so a step whose pods are not all ready is Waiting.
@@ -132,6 +132,8 @@ const (
 	StepRunning   StepState = "Running"
 	StepSucceeded StepState = "Succeeded"
 	StepFailed    StepState = "Failed"
+	// StepStopped: the job is Complete, and this step has not succeeded: the JobSet's successPolicy does not need it.
+	StepStopped StepState = "Stopped"
 )
 
 // Step is a part of a job with pods of its own.

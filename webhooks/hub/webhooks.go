@@ -193,6 +193,8 @@ func (h *validator) created(ctx context.Context, job *trainer.TrainJob) (validat
 		found.Add(validation.WithoutRuntime(job, missing)) // A warning: the runtime may come later, and the job waits for it.
 	default:
 		found.Add(h.checker.Form(ctx, local, r))
+		found.Add(h.checker.Surprises(local, r))
+		found.Add(validation.SurprisesElsewhere(r))
 	}
 	if r != nil && len(found.Faults) == 0 {
 		found.Add(h.checker.DryRunOnHub(ctx, local, r))

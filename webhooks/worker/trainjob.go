@@ -81,6 +81,8 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 	found.Add(v.checker.Form(ctx, job, r))
 	if len(found.Faults) == 0 && !trainjobutil.IsManagedByExternalController(job) {
 		found.Add(v.checker.DryRun(ctx, job, r))
+		found.Add(v.checker.Surprises(job, r))
+		found.Add(v.checker.ServiceSurprise(ctx, job, r))
 	}
 	return found, nil
 }

@@ -95,15 +95,18 @@ func inOrder(jobs []trainer.JobStatus, podSets []v1alpha1.PodSet) []trainer.JobS
 	return jobs
 }
 
-// endSteps ends the steps that still run when the job ends, as MPI's workers do when the launcher has succeeded.
+// endSteps ends the steps that have not ended when the job ends: those that run, as MPI's workers do when the launcher
+// has succeeded, and those that a Complete job did not need (successPolicy Any).
 func endSteps(steps []v1alpha1.Step, end string) {
-	state := v1alpha1.StepSucceeded
-	if end == trainer.TrainJobFailed {
-		state = v1alpha1.StepFailed
-	}
 	for i := range steps {
-		if steps[i].State == v1alpha1.StepRunning {
-			steps[i].State = state
+		switch state := steps[i].State; {
+		case end == trainer.TrainJobFailed && state == v1alpha1.StepRunning:
+			steps[i].State = v1alpha1.StepFailed
+		case end == trainer.TrainJobFailed:
+		case state == v1alpha1.StepRunning:
+			steps[i].State = v1alpha1.StepSucceeded
+		case state == v1alpha1.StepWaiting:
+			steps[i].State = v1alpha1.StepStopped
 		}
 	}
 }

@@ -213,6 +213,16 @@ func TestShowProgress(t *testing.T) {
 				Steps: steps("launcher", "Succeeded", "trainer", "Succeeded"), CompletionTime: at(t, over),
 			},
 		},
+		"CompleteWithoutAStep": {
+			reason: "with successPolicy Any it is not needed, and waits for nothing any more",
+			observation: observation{
+				job: testJob("origin"), dispatch: testDispatch(inRuntimeOrder),
+				copy: testCopy("origin", "2", endedAt("Complete", over), reporting("node", "", "launcher", "succeeded")),
+			},
+			want: v1alpha1.DispatchStatus{
+				Steps: steps("launcher", "Succeeded", "trainer", "Stopped"), CompletionTime: at(t, over),
+			},
+		},
 		"Failed": {
 			reason: "what ran ends with the job, and what waited never ran",
 			observation: observation{

@@ -1,0 +1,138 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"context"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// Surprises warns of a TrainJob that runs, but not as its owner may think. What the runtime framework makes of job and
+// runtime was read in trainer v2.3.0, and is tried in TestSurprises.
+func (c *Checker) Surprises(job *trainer.TrainJob, r *Recipe) (found Result) {
+	nodes := nodesOf(job, r.spec.MLPolicy)
+	if kind := rendezvousOf(r.spec.MLPolicy); kind != "" && job.Spec.Trainer == nil && nodes > 1 && trainerStep(r) != nil {
+		found.Warn("spec.trainer: it is absent, so the %d pods get no rendezvous settings of the %s runtime %s, and each of them trains "+
+			"as if it were alone: set it, to {} at least", nodes, kind, r)
+	}
+	if policy := r.spec.MLPolicy; policy != nil && policy.MPI != nil && ptr.Deref(policy.NumNodes, 1) > 1 {
+		if step := trainerStep(r); step != nil && step.Name != constants.Node {
+			found.Warn("spec.runtimeRef: numNodes of the MPI runtime %s counts the pods of replicated job %q, so the job gets %d of them: say "+
+				"1 there, and set spec.trainer.numNodes, or parallelism of replicated job %q", r, step.Name, *policy.NumNodes, constants.Node)
+		}
+	}
+	found.warnOfPorts(job, r)
+	for i := range r.spec.Template.Spec.ReplicatedJobs {
+		step := &r.spec.Template.Spec.ReplicatedJobs[i]
+		pods := ptr.Deref(step.Template.Spec.Parallelism, 1)
+		if wanted := ptr.Deref(step.Template.Spec.Completions, pods); !isTrainer(step) && wanted > pods {
+			found.Warn("spec.runtimeRef: replicated job %q of %s has completions %d and parallelism %d, and a TrainJob makes both %d: "+
+				"only %d of the %d pods run", step.Name, r, wanted, pods, pods, pods, wanted)
+		}
+	}
+	return found
+}
+
+// warnOfPorts warns of a port that the framework replaces by its own: it takes two ports without a name for one.
+func (a *Result) warnOfPorts(job *trainer.TrainJob, r *Recipe) {
+	step := trainerStep(r)
+	if step == nil || job.Spec.Trainer == nil || rendezvousOf(r.spec.MLPolicy) == "" {
+		return
+	}
+	for _, container := range step.Template.Spec.Template.Spec.Containers {
+		if container.Name != constants.Node {
+			continue
+		}
+		for _, port := range container.Ports {
+			if port.ContainerPort == constants.ContainerTrainerPort {
+				return // It is found first, or there is nothing to add.
+			}
+			if port.Name == "" {
+				a.Warn("spec.runtimeRef: port %d of container %q of %s has no name, so the port of the rendezvous, %d, takes its place: give it "+
+					"a name", port.ContainerPort, container.Name, r, constants.ContainerTrainerPort)
+				return
+			}
+		}
+	}
+}
+
+// SurprisesElsewhere warns of what surprises only on workers with the Kubeflow Trainer: it forgets that a job has failed
+// when the JobSet is deleted.
+func SurprisesElsewhere(r *Recipe) (found Result) {
+	if ttl := r.spec.Template.Spec.TTLSecondsAfterFinished; ttl != nil {
+		found.Warn("spec.runtimeRef: %s has ttlSecondsAfterFinished %d. On workers with the Kubeflow Trainer a failed job runs again and again, "+
+			"each time after that many seconds: remove it there", r, *ttl)
+	}
+	return found
+}
+
+// ServiceSurprise warns of a Service of the subdomain's name that is there already. JobSet takes it for its own, and
+// pods find each other only by a headless one. A Service that may not be read is no surprise.
+func (c *Checker) ServiceSurprise(ctx context.Context, job *trainer.TrainJob, r *Recipe) (found Result) {
+	name := job.Name
+	if network := r.spec.Template.Spec.Network; network != nil {
+		if !ptr.Deref(network.EnableDNSHostnames, true) {
+			return found
+		}
+		if network.Subdomain != "" {
+			name = network.Subdomain
+		}
+	}
+	service := &corev1.Service{}
+	if err := c.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: name}, service); err != nil {
+		return found
+	}
+	if service.Spec.ClusterIP != corev1.ClusterIPNone {
+		found.Warn("metadata.name: there is a Service %q in namespace %q that is not headless. JobSet uses it, and the pods of the job do "+
+			"not find each other by their host names: use another name, or delete the Service", name, job.Namespace)
+	}
+	return found
+}
+
+// rendezvousOf is the framework whose settings a runtime gives the pods, so that they find each other. MPI is not among
+// them: its launcher has a list of hosts in any case.
+func rendezvousOf(policy *trainer.MLPolicy) string {
+	switch {
+	case policy == nil:
+		return ""
+	case policy.Torch != nil:
+		return "torch"
+	case policy.JAX != nil:
+		return "jax"
+	case policy.XGBoost != nil:
+		return "xgboost"
+	}
+	return ""
+}
+
+// nodesOf is how many pods the trainer of a job has.
+func nodesOf(job *trainer.TrainJob, policy *trainer.MLPolicy) int32 {
+	if job.Spec.Trainer != nil && job.Spec.Trainer.NumNodes != nil {
+		return *job.Spec.Trainer.NumNodes
+	}
+	if policy == nil {
+		return 1
+	}
+	return ptr.Deref(policy.NumNodes, 1)
+}
+
+// trainerStep is the replicated job that is the trainer, nil if there is none.
+func trainerStep(r *Recipe) *jobsetv1alpha2.ReplicatedJob {
+	for i := range r.spec.Template.Spec.ReplicatedJobs {
+		if step := &r.spec.Template.Spec.ReplicatedJobs[i]; isTrainer(step) {
+			return step
+		}
+	}
+	return nil
+}
+
+func isTrainer(step *jobsetv1alpha2.ReplicatedJob) bool {
+	return step.Template.Labels[constants.LabelTrainJobAncestor] == constants.AncestorTrainer
+}
