@@ -137,6 +137,9 @@ const (
 	ReasonAdmissionTimeout = "AdmissionTimeout"
 	// ReasonCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
 	ReasonCopyChanged = "CopyChanged"
+	// ReasonJobChanged: the TrainJob or its runtime was changed after the job was placed and before its copy was created. The
+	// job is counted and placed anew.
+	ReasonJobChanged = "JobChanged"
 	// ReasonWorkerLost: the worker has not answered for longer than its grace period, and failover places the job again.
 	ReasonWorkerLost = "WorkerLost"
 )

@@ -67,6 +67,18 @@ type PodSet struct {
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
+// Counted says from what the demand of an attempt was derived. Its copy is made from that, and from nothing else.
+type Counted struct {
+	// generation is the generation of the TrainJob.
+	Generation int64 `json:"generation"`
+	// digest sums up the spec and the labels of the TrainJob, without what only starts and stops it.
+	// +kubebuilder:validation:MaxLength=128
+	Digest string `json:"digest"`
+	// runtime is "UID.GENERATION" of the TrainingRuntime or ClusterTrainingRuntime that the TrainJob names.
+	// +kubebuilder:validation:MaxLength=128
+	Runtime string `json:"runtime"`
+}
+
 // EvictionReason says why an attempt must end.
 // +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Rejected;Suspended;ManagedByMultiKueue
 type EvictionReason string
@@ -144,4 +156,9 @@ type DispatchSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	PodSets []PodSet `json:"podSets,omitempty"`
+	// counted says from what podSets and priority were derived. If TrainJob or runtime have changed by the time at which the
+	// copy is created, the attempt ends with outcome JobChanged. Absent: the job waits, or the attempt was placed by a release
+	// that did not record it, or comes from a copy that was found.
+	// +optional
+	Counted *Counted `json:"counted,omitempty"`
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;JobChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it.
@@ -47,6 +47,7 @@ const (
 	OutcomeNameConflict     Outcome = ReasonNameConflict
 	OutcomeCopyDeleted      Outcome = ReasonCopyDeleted
 	OutcomeCopyChanged      Outcome = ReasonCopyChanged
+	OutcomeJobChanged       Outcome = ReasonJobChanged
 	OutcomePreempted        Outcome = ReasonPreempted
 	OutcomeDrained          Outcome = ReasonDrained
 	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout

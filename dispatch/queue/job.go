@@ -32,6 +32,8 @@ type Job struct {
 	// Attempt numbers the awaited attempt. Circumstances sums up why a worker may reject it. Both are for the Fleet.
 	Attempt       int32
 	Circumstances string
+	// Counted says from what the demand was derived, for the record.
+	Counted *v1alpha1.Counted
 }
 
 // Key is namespace and name.

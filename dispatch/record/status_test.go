@@ -49,6 +49,7 @@ func TestEnd(t *testing.T) {
 		v1alpha1.OutcomeWorkerLost:       {reason: "nothing goes to a lost worker anyway"},
 		v1alpha1.OutcomeCopyChanged:      {reason: "somebody there would change the next copy too", refused: true},
 		v1alpha1.OutcomeSuspended:        {reason: "the user suspends the job"},
+		v1alpha1.OutcomeJobChanged:       {reason: "the user has changed the job, and the worker was not asked"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}

@@ -12,7 +12,7 @@ var (
 	attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_attempts_ended_total",
 		Help: "Attempts that ended without the end of their job, by worker and outcome (Rejected, NameConflict, CopyDeleted, CopyChanged, " +
-			"Preempted, Drained, AdmissionTimeout, Suspended, ManagedByMultiKueue, WorkerLost).",
+			"JobChanged, Preempted, Drained, AdmissionTimeout, Suspended, ManagedByMultiKueue, WorkerLost).",
 	}, []string{"cluster", "outcome"})
 	jobsFinished = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_jobs_finished_total",

@@ -96,7 +96,7 @@ func outcomes(d *v1alpha1.Dispatch) []v1alpha1.Outcome {
 	case d.WasCopied():
 		return append(always, v1alpha1.OutcomeCopyDeleted)
 	default:
-		return append(always, v1alpha1.OutcomeRejected, v1alpha1.OutcomeCopyDeleted) // The copy was never reported.
+		return append(always, v1alpha1.OutcomeRejected, v1alpha1.OutcomeJobChanged, v1alpha1.OutcomeCopyDeleted) // The copy was never reported.
 	}
 }
 

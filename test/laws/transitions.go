@@ -65,7 +65,7 @@ const (
 
 // What several transitions write.
 const (
-	newAttempt  = "spec.cluster, clusterID, attempt+1, podSets, priority, failover, localQueue; eviction goes; the finalizer"
+	newAttempt  = "spec.cluster, clusterID, attempt+1, podSets, counted, priority, failover, localQueue; eviction goes; the finalizer"
 	attemptOver = "status: Mirrored=False with the outcome, history; copyUID, Evicting and WorkerLost go"
 	jobOver     = "status: Finished=True, history; Evicting and WorkerLost go"
 	copyShown   = "status: Placed=True, Mirrored=True, phase Running, copyUID, steps, restarts; Evicting=True goes"
@@ -73,7 +73,7 @@ const (
 	adoption    = "spec.cluster, clusterID, attempt, failover and localQueue of the copy; eviction goes; the finalizer"
 	foundAgain  = "status: WorkerLost goes, phase as before"
 	stopping    = "status: Evicting=True, phase Evicting"
-	back        = "spec.cluster, clusterID, failover, localQueue, eviction and the finalizer go"
+	back        = "spec.cluster, clusterID, counted, failover, localQueue, eviction and the finalizer go"
 	deletion    = "metadata.deletionTimestamp"
 	whyItWaits  = "spec.priority, podSets; status: Placed=False, explanation"
 )
@@ -106,7 +106,7 @@ func Transitions() []Transition {
 		{record.Placed, record.Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{record.Placed, record.Evicting, notAdmitted, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{record.Placed, record.Lost, "the grace period is over", Failover, workerLost, onlySaid, decidesNothing},
-		{record.Placed, record.Ended, "refused, or the copy was deleted", Mirror, attemptOver, nothingRuns, over},
+		{record.Placed, record.Ended, "refused, the job has changed, or the copy was deleted", Mirror, attemptOver, nothingRuns, over},
 		{record.Placed, record.Ended, "the worker is lost", Failover, attemptOver, mustHaveStopped, over},
 		{record.Placed, record.Finished, "the copy has ended", Mirror, jobOver, endIsFinal, finished},
 		{record.Placed, record.Leaving, "the TrainJob or the Dispatch is deleted", Anybody, deletion, copyGoesFirst, anything},

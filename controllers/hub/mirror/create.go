@@ -53,7 +53,11 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	if err := v.ownRefusal(); err != nil {
+	changed := v.checkJob(ctx)
+	if changed != nil && !isChange(changed) {
+		return 0, changed
+	}
+	if err := cmp.Or(v.ownRefusal(), changed); err != nil {
 		return v.createFailed(ctx, err)
 	}
 	end, ok := v.creations.begin(ctx, v.Clock)
@@ -130,7 +134,7 @@ func (v *visit) awaitLease(ctx context.Context) (time.Duration, error) {
 func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, error) {
 	now, creation := v.Clock.Now(), &v.attempt.creation
 	creation.trouble.noteFault(err, now)
-	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || creation.trouble.tooManyFaults(now)
+	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || isChange(err) || creation.trouble.tooManyFaults(now)
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", v.job.GetNamespace(), v.job.GetName(), v.Cluster, err)
@@ -148,7 +152,7 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	case found.presence == arriving:
 		return found.wait, nil
 	case found.copy == nil:
-		return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, refusalWords(err))
+		return 0, v.endAttempt(ctx, outcomeOf(err), refusalWords(err))
 	case found.presence == current:
 		v.attempt.copy.believe(found.copy, v.Clock.Now())
 		return createLag, v.claim(ctx, found.copy) // Without our label no event tells of the copy.

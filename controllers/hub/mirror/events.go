@@ -34,6 +34,8 @@ func (a announcer) ended(outcome v1alpha1.Outcome, message string) {
 		a.record(corev1.EventTypeWarning, string(outcome), "Worker %s refused the TrainJob: %s", a.Cluster, message)
 	case v1alpha1.OutcomePreempted, v1alpha1.OutcomeDrained, v1alpha1.OutcomeSuspended: // As intended.
 		a.record(corev1.EventTypeNormal, string(outcome), "Stopped on worker %s: %s", a.Cluster, message)
+	case v1alpha1.OutcomeJobChanged: // The next decision is about the job as it is.
+		a.record(corev1.EventTypeNormal, string(outcome), "No copy was made on worker %s: %s", a.Cluster, message)
 	case v1alpha1.OutcomeAdmissionTimeout, v1alpha1.OutcomeCopyChanged:
 		a.record(corev1.EventTypeWarning, string(outcome), "Stopped on worker %s: %s", a.Cluster, message)
 	default:

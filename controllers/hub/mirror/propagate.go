@@ -23,12 +23,17 @@ type propagation struct {
 	job    *unstructured.Unstructured
 	// policy of the job, nil if there is none.
 	policy *v1alpha1.DispatchPolicy
+	// counted is the version of the runtime that the demand was derived from, empty if the Dispatch does not say it.
+	counted string
 }
 
 // propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
 // there already, except a runtime that Trainyard created and that has changed on the hub since.
 func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
 	p := &propagation{reconciler: v.reconciler, worker: v.worker, job: v.job, policy: policy}
+	if counted := v.dispatch.Spec.Counted; counted != nil {
+		p.counted = counted.Runtime
+	}
 	if err := p.namespace(ctx); err != nil {
 		return err
 	}

@@ -37,21 +37,21 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	if exists && onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.HubID || client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
+	source := onWorker.Annotations[v1alpha1.AnnotationSource]
+	if exists && (!mayCreateRuntimes(p.policy) || p.counted != "" && source == p.counted+"."+replaced) {
+		return false, nil
+	}
 	onHub := metadataOf(gvk.GroupVersion().String(), kind)
 	if err := p.Hub.Get(ctx, key, onHub); err != nil {
-		if !apierrors.IsNotFound(err) || exists {
-			return false, client.IgnoreNotFound(err)
-		}
-		return false, refusal(fmt.Sprintf("%s %q is neither on worker %q nor on the hub", kind, key.Name, p.Cluster))
+		return false, p.notOnHub(err, kind, key.Name, exists)
 	}
-	source := fmt.Sprintf("%s.%d.%s", onHub.UID, onHub.Generation, replaced)
-	switch {
-	case exists && (onWorker.Annotations[v1alpha1.AnnotationSource] == source || !mayCreateRuntimes(p.policy)):
+	switch version := versionOf(onHub); {
+	case exists && source == version+"."+replaced && p.counted == "":
 		return false, nil
 	case !mayCreateRuntimes(p.policy):
 		return false, p.forbidden(kind, key.Name)
 	}
-	full, err := p.fullRuntime(ctx, onHub, source)
+	full, err := p.fullRuntime(ctx, onHub)
 	if err != nil {
 		return false, err
 	}
@@ -66,6 +66,38 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.Cluster, kind, key.Name, words))
 	}
 	return err == nil, err
+}
+
+// versionOf is "UID.GENERATION" of an object.
+func versionOf(object metav1.Object) string {
+	return fmt.Sprintf("%s.%d", object.GetUID(), object.GetGeneration())
+}
+
+// notOnHub returns what an error of a read of the hub's runtime means. exists is true if the worker has the runtime.
+func (p *propagation) notOnHub(err error, kind, name string, exists bool) error {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return err
+	case p.counted != "":
+		return change(fmt.Sprintf("%s %q has been deleted on the hub since the job was placed", kind, name))
+	case exists:
+		return nil
+	}
+	return refusal(fmt.Sprintf("%s %q is neither on worker %q nor on the hub", kind, name, p.Cluster))
+}
+
+// checkRuntime fails if the hub's runtime is not the version for which the job was placed. cached is the version that
+// the hub's cache shows: until it shows the change, placement would count the earlier version again.
+func (p *propagation) checkRuntime(live metav1.Object, cached, kind string) error {
+	switch found := versionOf(live); {
+	case p.counted == "" || p.counted == found:
+		return nil
+	case p.counted == cached:
+		return requeue.Outdated(fmt.Sprintf("%s %q is newer than the cache shows", kind, live.GetName()))
+	default:
+		return change(fmt.Sprintf("%s %q has changed since the job was placed: %s was counted, and it is %s now",
+			kind, live.GetName(), p.counted, found))
+	}
 }
 
 // strictWords are the words that name an unknown field. Before them, the answer to a patch quotes the whole object.
@@ -106,15 +138,17 @@ func (p *propagation) replaceRuntime(
 }
 
 // fullRuntime is the hub's runtime as it should be on the worker. It is read from the hub's API server and kept
-// unstructured, because the Go type of one release of Trainer would lose fields that it does not know.
-func (p *propagation) fullRuntime(
-	ctx context.Context, onHub *metav1.PartialObjectMetadata, source string,
-) (*unstructured.Unstructured, error) {
+// unstructured, because the Go type of one release of Trainer would lose fields that it does not know. onHub is what the
+// hub's cache shows.
+func (p *propagation) fullRuntime(ctx context.Context, onHub *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
 	full := &unstructured.Unstructured{}
 	full.SetGroupVersionKind(onHub.GroupVersionKind())
 	if err := p.HubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {
 		//nolint:errorlint // The hub's answer must not be taken for the worker's.
 		return nil, fmt.Errorf("%w: get %s %q: %v", errHub, onHub.Kind, onHub.Name, err)
+	}
+	if err := p.checkRuntime(full, versionOf(onHub), onHub.Kind); err != nil {
+		return nil, err
 	}
 	labels := carried(full.GetLabels(), p.Unsent)
 	labels[v1alpha1.LabelPropagatedBy] = p.HubID
@@ -123,6 +157,6 @@ func (p *propagation) fullRuntime(
 	copy.SetNamespace(onHub.Namespace)
 	copy.SetName(onHub.Name)
 	copy.SetLabels(labels)
-	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationSource: source})
+	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationSource: versionOf(full) + "." + replaced})
 	return copy, nil
 }

@@ -5,10 +5,10 @@ package placement
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -105,6 +105,9 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	job.PodSets = derived.PodSets
+	job.Counted = &v1alpha1.Counted{
+		Generation: f.job.GetGeneration(), Digest: trainjobs.Digest(f.job), Runtime: derived.Runtime,
+	}
 	job.Circumstances = circumstancesOf(f, job, derived.Runtime)
 	var classes schedulingv1.PriorityClassList
 	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
@@ -184,7 +187,7 @@ func waitsSince(f observation) time.Time {
 // classOf names the class of jobs for which the same decision holds. Jobs of a class have equal demand, the same pin
 // and the same policy, the same workers have refused them, and the policy's expression cannot tell them apart.
 func classOf(job *queue.Job) string {
-	hash := fnv.New128a()
+	hash := sha256.New() // No user can give a large job the class of a small one.
 	encoder := json.NewEncoder(hash)
 	policy, ok, err := dispatch.SelectPolicy(job.Policies, job.Job)
 	switch {

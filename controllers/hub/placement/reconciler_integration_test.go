@@ -17,9 +17,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
+
+// counted is what a Dispatch records of a job of torch-distributed as both are now.
+func (s *scene) counted(t *testing.T, name string) *v1alpha1.Counted {
+	t.Helper()
+	job := check.TrainJob(t, s.hub, client.ObjectKey{Namespace: s.namespace, Name: name})
+	runtime := &trainer.ClusterTrainingRuntime{}
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, runtime))
+	return &v1alpha1.Counted{
+		Generation: job.GetGeneration(), Digest: trainjobs.Digest(job),
+		Runtime: fmt.Sprintf("%s.%d", runtime.UID, runtime.Generation),
+	}
+}
 
 // The Dispatch has the decision and everything that was decided with it, and it is written once.
 func TestDecisionIsRecordedOnce(t *testing.T) {
@@ -50,7 +63,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 		},
 		Spec: v1alpha1.DispatchSpec{
 			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: job.UID}, Cluster: west, Attempt: 1,
-			Failover: v1alpha1.FailoverHold,
+			Failover: v1alpha1.FailoverHold, Counted: s.counted(t, "job"),
 			PodSets: []v1alpha1.PodSet{{
 				Name: "node", Role: v1alpha1.RoleTrainer, Count: 2,
 				Requests: corev1.ResourceList{gpu: resource.MustParse("4"), nic: resource.MustParse("1")},

@@ -44,7 +44,7 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 	}
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
-		PodSets: copied(job.PodSets), Priority: job.Priority,
+		PodSets: copied(job.PodSets), Priority: job.Priority, Counted: job.Counted.DeepCopy(),
 		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
 	}, grant.Decision.Message)
 	noteAsked(d, digest(job.Circumstances, digestOf(worker)))
@@ -197,7 +197,8 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 	}
 	for _, attempt := range slices.Backward(d.Status.History) {
 		switch attempt.Outcome {
-		case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeAdmissionTimeout: // It never ran there.
+		case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeAdmissionTimeout,
+			v1alpha1.OutcomeJobChanged: // It never ran there.
 		default:
 			return attempt.Cluster
 		}

@@ -28,6 +28,8 @@ const (
 	startupTime        = 30 * time.Second
 	refusalTime        = time.Minute
 	conflictDelay      = 20 * time.Millisecond
+	// runtimeVersion stands for a version of the runtime. The workers have a runtime of their own, which is left alone.
+	runtimeVersion = "runtime.1"
 )
 
 // placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in
@@ -163,6 +165,7 @@ func (p *placer) record(ctx context.Context, job *unstructured.Unstructured, d *
 	after := p.edited(job, d)
 	record.Place(after, v1alpha1.DispatchSpec{
 		Cluster: v1alpha1.ClusterName(worker.Name), ClusterID: worker.Status.ClusterID, Attempt: p.attempt(job, d), Failover: failover,
+		Counted: &v1alpha1.Counted{Generation: job.GetGeneration(), Digest: trainjobs.Digest(job), Runtime: runtimeVersion},
 	}, "its turn")
 	return p.write(ctx, d, after)
 }

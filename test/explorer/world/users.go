@@ -25,6 +25,9 @@ const (
 	// Suspend and Resume set the TrainJob's spec.suspend.
 	Suspend Op = "suspend"
 	Resume  Op = "resume"
+	// Relabel changes a label of the TrainJob, which comes to its copy. It is not drawn: the window in which it matters is
+	// short.
+	Relabel Op = "relabel"
 	// DeleteDispatch deletes the TrainJob's Dispatch.
 	DeleteDispatch Op = "delete-dispatch"
 	// DeleteCopy deletes the job's copy on worker Who, SuspendCopy suspends it, UnlabelCopy removes the hub's label.
@@ -38,6 +41,9 @@ const (
 	Cordon   Op = "cordon"
 	Uncordon Op = "uncordon"
 )
+
+// labelTeam is a label of a user.
+const labelTeam = "explorer/team"
 
 // use has a user do something.
 func (w *World) use(a Action) bool {
@@ -55,6 +61,12 @@ func (w *World) use(a Action) bool {
 	case Suspend, Resume:
 		w.Hub.Change(memory.TrainJob, key, "user", func(object client.Object) {
 			object.(*unstructured.Unstructured).Object["spec"].(map[string]any)["suspend"] = a.Op == Suspend
+		})
+		return true
+	case Relabel:
+		w.Hub.Change(memory.TrainJob, key, "user", func(object client.Object) {
+			team, _ := strconv.Atoi(object.GetLabels()[labelTeam])
+			object.SetLabels(map[string]string{labelTeam: strconv.Itoa(team + 1)})
 		})
 		return true
 	case DeleteDispatch:

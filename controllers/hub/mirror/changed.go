@@ -1,0 +1,54 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
+)
+
+// change is why an attempt ends without a copy although its worker has refused nothing: the copy would be another job
+// than the job for which the worker was chosen, which no policy has seen and for which no room was counted.
+type change string
+
+func (c change) Error() string { return string(c) }
+
+func isChange(err error) bool {
+	var own change
+	return errors.As(err, &own)
+}
+
+// outcomeOf is the outcome of an attempt that ends with an error of the creation.
+func outcomeOf(err error) v1alpha1.Outcome {
+	if isChange(err) {
+		return v1alpha1.OutcomeJobChanged
+	}
+	return v1alpha1.OutcomeRejected
+}
+
+// checkJob fails if the job is not the job for which the attempt was placed. Only if the cache shows another job is the
+// API server asked: a cache that has just started may be behind what another manager has counted.
+func (v *visit) checkJob(ctx context.Context) error {
+	counted := v.dispatch.Spec.Counted
+	if counted == nil || trainjobs.Digest(v.job) == counted.Digest {
+		return nil
+	}
+	live, err := records.Job(ctx, v.HubReader, client.ObjectKeyFromObject(v.job))
+	switch {
+	case err != nil:
+		return err
+	case live == nil, live.GetUID() != v.job.GetUID(), trainjobs.Digest(live) == counted.Digest:
+		return requeue.Outdated("the cache does not show the TrainJob as it is")
+	}
+	return change(fmt.Sprintf("spec or labels of the TrainJob have changed since the job was placed: generation %d was counted, "+
+		"and it is %d now", counted.Generation, live.GetGeneration()))
+}
