@@ -104,7 +104,7 @@ const (
 	// ReasonWriteRefused: the manager cannot record the job's placement. The condition WriteRefused says why.
 	ReasonWriteRefused = "WriteRefused"
 	// ReasonProtectedNamespace: the manager does not dispatch jobs of this namespace: it is in --protected-namespaces, is
-	// the manager's own, or begins with kube-.
+	// the manager's own, or a namespace of Kubernetes, Trainyard, Kubeflow Trainer, JobSet or Kueue.
 	ReasonProtectedNamespace = "ProtectedNamespace"
 	// ReasonAttemptsExhausted: the job has had the highest possible attempt number.
 	ReasonAttemptsExhausted = "AttemptsExhausted"

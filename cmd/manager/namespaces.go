@@ -15,12 +15,20 @@ import (
 // podSecurityLabels are always copied. Without them the pods of a copy may do more than they may on the hub.
 const podSecurityLabels = "pod-security.kubernetes.io/*"
 
-// systemNamespaces are always protected: every worker has its own system namespaces.
-const systemNamespaces = "kube-*"
+// platformNamespaces are protected, unless --unprotected-namespaces names them. On a worker they hold the accounts of
+// Kubernetes, of the hub, of the agent and of Kubeflow Trainer, of JobSet and of Kueue. The pods of a copy there could
+// use any of these accounts. config/admission/namespaces.yaml has the same names.
+var platformNamespaces = []string{"kube-*", "trainyard-system", "kubeflow-system", "jobset-system", "kueue-system"}
+
+// kubeSystem is protected always.
+const kubeSystem = "kube-system"
 
 // protected says whether the manager does not dispatch the TrainJobs of a namespace.
 func (o *options) protected(namespace string) bool {
-	return namespace == o.namespace || matches(systemNamespaces, namespace) || matchesAny(o.protectedNamespaces, namespace)
+	if slices.Contains(o.unprotectedNamespaces, namespace) {
+		return false
+	}
+	return namespace == o.namespace || matchesAny(platformNamespaces, namespace) || matchesAny(o.protectedNamespaces, namespace)
 }
 
 // carriesLabel says whether a namespace that the manager creates on a worker gets this label of the hub's namespace.
@@ -49,6 +57,20 @@ func (o *options) validateNamespaces() error {
 		name, _ := strings.CutSuffix(pattern, "*")
 		if messages := validation.IsDNS1123Label(strings.TrimSuffix(name, "-")); len(messages) > 0 {
 			faults = multierror.Append(faults, fmt.Errorf("--protected-namespaces has %q: %s", pattern, messages[0]))
+		}
+	}
+	for _, name := range o.unprotectedNamespaces {
+		why := ""
+		switch messages := validation.IsDNS1123Label(name); {
+		case len(messages) > 0:
+			why = messages[0]
+		case name == o.namespace || name == kubeSystem:
+			why = "the manager's own namespace and " + kubeSystem + " are always protected"
+		case matchesAny(o.protectedNamespaces, name):
+			why = "--protected-namespaces has it too"
+		}
+		if why != "" {
+			faults = multierror.Append(faults, fmt.Errorf("--unprotected-namespaces has %q: %s", name, why))
 		}
 	}
 	for _, flag := range []struct {

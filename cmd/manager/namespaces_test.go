@@ -11,8 +11,10 @@ import (
 func TestProtectedNamespaces(t *testing.T) {
 	o := defaultOptions()
 	o.namespace, o.protectedNamespaces = "ours", []string{"gitops", "istio-*"}
+	o.unprotectedNamespaces = []string{"jobset-system", "kube-ml"}
 	for namespace, want := range map[string]bool{
 		"kube-system": true, "kube-public": true, "ours": true, "gitops": true, "istio-system": true, "istio-": true,
+		"trainyard-system": true, "kubeflow-system": true, "kueue-system": true, "jobset-system": false, "kube-ml": false,
 		"default": false, "kube": false, "kubeflow": false, "ours-too": false, "gitops-2": false, "istio": false,
 	} {
 		if got := o.protected(namespace); got != want {
@@ -48,7 +50,7 @@ func TestUnsentLabels(t *testing.T) {
 
 func TestValidateNamespaces(t *testing.T) {
 	for name, tc := range map[string]struct {
-		protected, labels, unsent []string
+		protected, unprotected, labels, unsent []string
 		// fault names flag and value. Empty: there is none.
 		fault string
 	}{
@@ -56,6 +58,11 @@ func TestValidateNamespaces(t *testing.T) {
 		"Valid":            {protected: []string{"a", "a-*", "a*"}, labels: []string{"team", "example.com/*", "example.com/te*"}, unsent: []string{"example.com/*"}},
 		"NoNamespace":      {protected: []string{"Team_A"}, fault: `--protected-namespaces has "Team_A"`},
 		"AllNamespaces":    {protected: []string{"*"}, fault: `--protected-namespaces has "*"`},
+		"Unprotected":      {unprotected: []string{"kubeflow-system", "kube-ml"}},
+		"NoSuchName":       {unprotected: []string{"kube-*"}, fault: `--unprotected-namespaces has "kube-*"`},
+		"KubeSystem":       {unprotected: []string{"kube-system"}, fault: `--unprotected-namespaces has "kube-system": the manager's`},
+		"Own":              {unprotected: []string{"trainyard-system"}, fault: `--unprotected-namespaces has "trainyard-system": the manager's`},
+		"Both":             {protected: []string{"kube*"}, unprotected: []string{"kubeflow-system"}, fault: `"kubeflow-system": --protected-namespaces`},
 		"NoLabel":          {labels: []string{"a b"}, fault: `--namespace-labels has "a b"`},
 		"NoPrefixOfLabels": {labels: []string{"/*"}, fault: `--namespace-labels has "/*"`},
 		"NoUnsentLabel":    {unsent: []string{"a b"}, fault: `--unsent-labels has "a b"`},
@@ -63,6 +70,7 @@ func TestValidateNamespaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := defaultOptions()
 			o.protectedNamespaces, o.namespaceLabels, o.unsentLabels = tc.protected, tc.labels, tc.unsent
+			o.unprotectedNamespaces = tc.unprotected
 			err := o.validate()
 			if (err != nil) != (tc.fault != "") || err != nil && !strings.Contains(err.Error(), tc.fault) {
 				t.Errorf("validate() = %v, want %q", err, tc.fault)

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -32,22 +33,24 @@ type options struct {
 	managedBy           string
 	namespace           string
 	protectedNamespaces []string
-	namespaceLabels     []string
-	unsentLabels        []string
-	workerQPS           float32
-	workerBurst         int
-	workerConcurrency   int
-	workerTimeout       time.Duration
-	workerProbeInterval time.Duration
-	fenceMargin         time.Duration
-	failoverPauseAt     float64
-	failoverPauseWindow time.Duration
-	deletionGrace       time.Duration
-	kueueDispatcher     bool
-	kueueAdmissionCheck bool
-	clusterProfiles     clusterProfileOptions
-	archive             archiveOptions
-	webhooks            webhookserver.Options
+	// unprotectedNamespaces are exceptions from platformNamespaces.
+	unprotectedNamespaces []string
+	namespaceLabels       []string
+	unsentLabels          []string
+	workerQPS             float32
+	workerBurst           int
+	workerConcurrency     int
+	workerTimeout         time.Duration
+	workerProbeInterval   time.Duration
+	fenceMargin           time.Duration
+	failoverPauseAt       float64
+	failoverPauseWindow   time.Duration
+	deletionGrace         time.Duration
+	kueueDispatcher       bool
+	kueueAdmissionCheck   bool
+	clusterProfiles       clusterProfileOptions
+	archive               archiveOptions
+	webhooks              webhookserver.Options
 }
 
 func defaultOptions() options {
@@ -80,8 +83,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.namespace, "namespace", o.namespace,
 		"Namespace of the Secrets with the workers' kubeconfigs. The default is the environment variable POD_NAMESPACE.")
 	fs.StringSliceVar(&o.protectedNamespaces, "protected-namespaces", o.protectedNamespaces,
-		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. A name that ends in * stands for "+
-			"all names that begin so.")
+		"Namespaces whose TrainJobs are not dispatched, besides --namespace and "+strings.Join(platformNamespaces, ", ")+
+			". A name that ends in * stands for all names that begin so.")
+	fs.StringSliceVar(&o.unprotectedNamespaces, "unprotected-namespaces", o.unprotectedNamespaces,
+		"Namespaces whose TrainJobs are dispatched though their names are among "+strings.Join(platformNamespaces, ", ")+
+			". On each worker they need the label trainyard.dev/protected: \"false\".")
 	fs.StringSliceVar(&o.namespaceLabels, "namespace-labels", o.namespaceLabels,
 		"Keys of labels that a namespace which is made on a worker gets from the hub's, besides "+podSecurityLabels+
 			". A key that ends in * stands for all keys that begin so.")

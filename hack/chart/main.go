@@ -178,6 +178,9 @@ func template(manifests, owner string) string {
 	return strings.NewReplacer(
 		"namespace: trainyard-system\n", "namespace: {{ .Release.Namespace }}\n",
 		"namespace: kubeflow-system\n", "namespace: {{ .Values.workerAgent.namespace }}\n",
+		// The names in config/admission/namespaces.yaml stay protected where the chart uses others.
+		"'trainyard-system'", "'trainyard-system', '{{ .Release.Namespace }}'",
+		"'kubeflow-system'", "'kubeflow-system', '{{ .Values.workerAgent.namespace }}'",
 		"namespace: cluster-inventory\n", "namespace: {{ .Values.hub.clusterProfiles.namespace }}\n",
 		"  clientConfig:\n", "  clientConfig:\n"+with(owner, "    ", "caBundle: {{ . }}", "caBundle"),
 		"system:serviceaccount:trainyard-system:", "system:serviceaccount:{{ .Release.Namespace }}:",

@@ -79,7 +79,7 @@ func (a *adopter) Handle(ctx context.Context, request admission.Request) admissi
 		return admission.Allowed("")
 	case a.protected(request.Namespace):
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("Trainyard does not dispatch the TrainJob: %s, and is protected "+
-			"(the manager's flag --protected-namespaces)", wish.because))
+			"(the manager's flags --protected-namespaces and --unprotected-namespaces)", wish.because))
 	case annotated && !slices.Contains([]string{v1alpha1.DispatchYes, v1alpha1.DispatchByNamespace, v1alpha1.DispatchByPolicy}, value):
 		return refuseAnnotation(job.Name, value)
 	}

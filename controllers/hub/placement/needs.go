@@ -214,7 +214,8 @@ func classOf(job *queue.Job) string {
 func protectedNamespace(namespace string) *dispatch.Decision {
 	return &dispatch.Decision{
 		Reason: v1alpha1.ReasonProtectedNamespace,
-		Message: fmt.Sprintf("TrainJobs of namespace %q are not dispatched: namespaces that begin with kube-, the manager's own, "+
-			"and those of its flag --protected-namespaces are protected; create the TrainJob in another namespace", namespace),
+		Message: fmt.Sprintf("TrainJobs of namespace %q are not dispatched: namespaces that begin with kube-, those of Trainyard, "+
+			"Kubeflow Trainer, JobSet and Kueue, and those of the manager's flag --protected-namespaces are protected; create the "+
+			"TrainJob in another namespace, or ask an admin for an exception (--unprotected-namespaces)", namespace),
 	}
 }
