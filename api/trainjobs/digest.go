@@ -19,10 +19,14 @@ import (
 // digest.
 func Digest(job *unstructured.Unstructured) string {
 	spec, _ := job.Object["spec"].(map[string]any)
-	return hashOf([]any{digestOf(spec), job.GetLabels()})
+	digest, packed := spec[fieldDigest].(string)
+	if !packed {
+		digest = digestOf(spec)
+	}
+	return hashOf([]any{digest, job.GetLabels()})
 }
 
-// digestOf is the part of Digest that is about a spec.
+// digestOf is the part of Digest that is about a spec, which must not be packed.
 func digestOf(spec map[string]any) string {
 	const patches = "runtimePatches"
 	spec = maps.Clone(spec)

@@ -99,8 +99,7 @@ func QueuedByKueue(job *unstructured.Unstructured) bool {
 	if job.GetLabels()[v1alpha1.LabelLocalQueue] == "" {
 		return false
 	}
-	patches, _, _ := unstructured.NestedFieldNoCopy(job.Object, "spec", "runtimePatches")
-	all, _ := patches.([]any)
+	all, _ := Spec(job)["runtimePatches"].([]any)
 	for _, patch := range all {
 		fields, _ := patch.(map[string]any)
 		if manager, _ := fields["manager"].(string); manager != KueueManager {

@@ -12,7 +12,7 @@ import (
 // Strip keeps the still needed fields of a cached TrainJob. It is a transform of informers and changes its argument.
 //
 // Most TrainJobs on a hub have ended. Of these Strip drops the spec, except managedBy and suspend, and of every
-// TrainJob the managed fields and kubectl's annotation. The result shares values with others, so do not change it.
+// TrainJob the managed fields and kubectl's annotation. It keeps a large spec as JSON: read it with Spec. The result shares values with others, so do not change it.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -22,6 +22,7 @@ func Strip(in any) (any, error) {
 	if Terminal(job) != nil {
 		stripSpec(job)
 	}
+	pack(job)
 	job.Object = common.of(job.Object)
 	return job, nil
 }

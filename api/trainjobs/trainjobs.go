@@ -9,6 +9,7 @@
 package trainjobs
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -41,7 +42,11 @@ func NewList() *unstructured.UnstructuredList {
 // Typed converts a TrainJob to the Go type. It drops fields that the type does not know. The result is a full copy.
 func Typed(job *unstructured.Unstructured) (*trainer.TrainJob, error) {
 	typed := &trainer.TrainJob{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(job.DeepCopy().Object, typed); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(job.DeepCopy().Object, typed)
+	if data, packed := packedSpec(job); packed && err == nil {
+		err = json.Unmarshal([]byte(data), &typed.Spec) // Without the map, which would be large.
+	}
+	if err != nil {
 		return nil, fmt.Errorf("convert TrainJob %s/%s: %w", job.GetNamespace(), job.GetName(), err)
 	}
 	return typed, nil

@@ -60,7 +60,7 @@ func sourceOf(job *unstructured.Unstructured) string {
 // hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
 // entry says about nodes.
 func newSpec(job *unstructured.Unstructured, flavors bool) map[string]any {
-	spec, _, _ := unstructured.NestedMap(job.Object, "spec") // a deep copy
+	spec := runtime.DeepCopyJSON(trainjobs.Spec(job))
 	if spec == nil {
 		spec = map[string]any{}
 	}
@@ -137,11 +137,8 @@ func setAnnotation(copy *unstructured.Unstructured, key, value string) {
 	copy.SetAnnotations(annotations)
 }
 
-// specOf is the spec itself.
-func specOf(job *unstructured.Unstructured) map[string]any {
-	spec, _ := job.Object["spec"].(map[string]any)
-	return spec
-}
+// specOf is the spec itself, or a copy of a large one that comes from a cache.
+func specOf(job *unstructured.Unstructured) map[string]any { return trainjobs.Spec(job) }
 
 // ofHubKueue are labels and annotations that the hub's Kueue writes. The worker's Kueue would look for the Workload that
 // they name, or wait for whoever gates the admission on the hub.
