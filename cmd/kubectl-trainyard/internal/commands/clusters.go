@@ -50,12 +50,12 @@ look at.
 This needs the right to list WorkerClusters. -o json and the other formats print the WorkerClusters as they are.`,
 		Example:           clustersExamples,
 		ValidArgsFunction: completer{f}.workers,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), args)
-		},
+		}),
 	}
 	addOutput(cmd, o.output)
 	return cmd

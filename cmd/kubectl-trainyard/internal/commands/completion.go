@@ -103,8 +103,12 @@ func (c completer) jobLogs(args []string) (clients joblogs.Clients, job types.Na
 	if err != nil {
 		return clients, job, false
 	}
+	name, err := namedJob.name(args[0])
+	if err != nil {
+		return clients, job, false
+	}
 	clients, err = c.factory.jobLogs()
-	return clients, types.NamespacedName{Namespace: namespace, Name: args[0]}, err == nil
+	return clients, types.NamespacedName{Namespace: namespace, Name: name}, err == nil
 }
 
 func (c completer) namespaces(ctx context.Context, _ []string) []string {
@@ -163,7 +167,11 @@ func (c completer) copy(cmd *cobra.Command, args []string, begun string) ([]stri
 		if err != nil {
 			return nil
 		}
-		worker, err := h.Worker(ctx, args[0])
+		name, err := namedWorker.name(args[0])
+		if err != nil {
+			return nil
+		}
+		worker, err := h.Worker(ctx, name)
 		if err != nil {
 			return nil
 		}

@@ -99,16 +99,20 @@ func (o *decisionOptions) addTo(cmd *cobra.Command) {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case o.timeout < 0:
+		if o.timeout < 0 {
 			return fmt.Errorf("--timeout is %s: must not be negative; 0 waits without limit", o.timeout)
-		case len(args) == 2:
-			return o.decide(cmd.Context(), args[0], args[1])
+		}
+		if len(args) == 2 {
+			worker, err := namedWorker.name(args[0])
+			if err != nil {
+				return err
+			}
+			return o.decide(cmd.Context(), worker, args[1])
 		}
 		if err := o.output.Check(); err != nil {
 			return err
 		}
-		return o.list(cmd.Context(), args)
+		return namedWorker.arguments(func(cmd *cobra.Command, names []string) error { return o.list(cmd.Context(), names) })(cmd, args)
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", decisionTimeout, "how long to wait until the copy is settled, zero means infinite")
 	addOutput(cmd, o.output)
@@ -179,12 +183,17 @@ func (o *decisionOptions) decide(ctx context.Context, name, text string) error {
 	return errors.Join(err, h.AnnotateWorker(ctx, name, copies.Annotation(copy), nil))
 }
 
-// copyKey returns the key of "namespace/name", or of "name" in the namespace of the context.
+// copyKey returns the key of "namespace/name", or of "name" in the namespace of the context. What has a dot before the
+// slash is a type with its group, because no namespace has a dot.
 func (o *decisionOptions) copyKey(text string) (types.NamespacedName, error) {
 	namespace, name, found := strings.Cut(text, "/")
-	if !found {
+	if !found || strings.Contains(namespace, ".") {
+		name, err := namedJob.name(text)
+		if err != nil {
+			return types.NamespacedName{}, err
+		}
 		namespace, err := o.factory.Namespace()
-		return types.NamespacedName{Namespace: namespace, Name: text}, err
+		return types.NamespacedName{Namespace: namespace, Name: name}, err
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return types.NamespacedName{}, fmt.Errorf("%q is not NAMESPACE/NAME", text)

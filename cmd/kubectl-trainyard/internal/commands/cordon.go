@@ -26,9 +26,9 @@ This needs the rights to get and patch WorkerClusters.`,
   kubectl trainyard cordon gpu-east gpu-west`,
 		ValidArgsFunction: completer{f}.workers,
 		Args:              someWorkers("cordon"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			return editor.each(cmd.Context(), args, editor.cordon)
-		},
+		}),
 	}
 }
 
@@ -45,9 +45,9 @@ This needs the rights to get and patch WorkerClusters.`,
   kubectl trainyard uncordon gpu-east`,
 		ValidArgsFunction: completer{f}.workers,
 		Args:              someWorkers("uncordon"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			return editor.each(cmd.Context(), args, editor.uncordon)
-		},
+		}),
 	}
 }
 

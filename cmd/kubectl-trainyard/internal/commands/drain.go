@@ -51,7 +51,7 @@ and to watch both.`,
 		Example:           drainExamples,
 		ValidArgsFunction: completer{f}.worker,
 		Args:              onlyWorker("drain"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.timeout < 0:
 				return fmt.Errorf("--timeout is %s: must not be negative; 0 waits without limit", o.timeout)
@@ -59,7 +59,7 @@ and to watch both.`,
 				return errors.New("--timeout is how long to wait: use it with --wait")
 			}
 			return o.run(cmd.Context(), args[0])
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "follow the jobs until none is left that can move")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "how long to wait before giving up, zero means infinite")

@@ -52,12 +52,12 @@ print the Dispatch.`,
 		Example:           explainExamples,
 		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("explain"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedJob.arguments(func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), args[0])
-		},
+		}),
 	}
 	addOutput(cmd, o.output)
 	return cmd

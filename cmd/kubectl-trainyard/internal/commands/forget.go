@@ -53,9 +53,9 @@ This needs the rights to get and patch WorkerClusters, and to list Dispatches in
 		Example:           forgetExamples,
 		ValidArgsFunction: completer{f}.worker,
 		Args:              onlyWorker("forget"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), args[0])
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that is just being connected, or that answers "+

@@ -157,7 +157,7 @@ worker, and on the hub the rights to write Secrets, Roles and RoleBindings in th
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			o.Name, o.Namespace, o.Agent = args[0], o.namespace(), registration.Agent(o.agent)
 			if err := cmp.Or(o.check(), o.Validate()); err != nil {
 				return err
@@ -166,7 +166,7 @@ worker, and on the hub the rights to write Secrets, Roles and RoleBindings in th
 				return errors.New("say which cluster is the worker: --context, or --kubeconfig together with --hub-kubeconfig")
 			}
 			return o.run(cmd.Context())
-		},
+		}),
 	}
 	o.addFlags(cmd, 2*time.Minute, "how long to wait until the worker is Ready")
 	flags := cmd.Flags()

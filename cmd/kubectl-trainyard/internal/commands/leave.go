@@ -61,7 +61,7 @@ nowhere else, and 1 for everything else.
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedWorker.arguments(func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ nowhere else, and 1 for everything else.
 				return errors.New("--drain and --force exclude each other: a worker that can be drained is not given up")
 			}
 			return o.run(cmd.Context(), args[0])
-		},
+		}),
 	}
 	o.addFlags(cmd, 10*time.Minute, "how long to wait for each step, the drain included")
 	cmd.Flags().BoolVar(&o.drain, "drain", false, "move the jobs of the worker to other workers first")

@@ -47,12 +47,12 @@ This needs the rights to get TrainJobs, to list pods and to get pods/log; with -
 		Example:           logsExamples,
 		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("logs"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: namedJob.arguments(func(cmd *cobra.Command, args []string) error {
 			if err := validateLogs(cmd, &o.Options); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), args[0])
-		},
+		}),
 	}
 	addLogsFlags(cmd, &o.Options)
 	completeFlag(cmd, "step", completer{f}.steps)
