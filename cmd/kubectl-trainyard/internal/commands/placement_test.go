@@ -108,7 +108,7 @@ func TestPlacementCommands(t *testing.T) {
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: new}
-spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
+spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
 `
 	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestSimulateFromPrintedWorkers(t *testing.T) {
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: new}
-spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
+spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
 `,
 	}
 	for name, text := range files {

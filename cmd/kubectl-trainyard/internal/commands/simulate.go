@@ -51,7 +51,8 @@ func newSimulate(f *Factory, s streams) *cobra.Command {
 		Use:   "simulate -f FILENAME",
 		Short: "Say where TrainJobs would run, and create nothing",
 		Long: `Say on which worker the TrainJobs in some files would run, and why, and create nothing. The decisions are made by the code that the hub
-decides with. Several jobs are decided on in the order of the files, and each takes its room. The value of spec.managedBy makes no difference.
+decides with. Several jobs are decided on in the order of the files, and each takes its room. A job without spec.managedBy is decided on
+as if Trainyard dispatched it, and a note says that the hub would run it.
 
 The files may have WorkerClusters, DispatchPolicies, ClusterTrainingRuntimes, TrainingRuntimes, PriorityClasses and Namespaces besides.
 They replace objects of the same kind and name on the hub. With --workers no cluster is asked at all: only the objects in the files

@@ -4,10 +4,12 @@
 package manifests_test
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -155,6 +157,52 @@ func TestLayers(t *testing.T) {
 	if err := both.Get(t.Context(), types.NamespacedName{Name: "c"}, &namespace); !apierrors.IsNotFound(err) {
 		t.Errorf("Get(c) = %v, want that it is not found", err)
 	}
+}
+
+// What kubectl reads: text in UTF-16 with a byte order mark, and JSON values that follow each other.
+func TestWhatKubectlReads(t *testing.T) {
+	const two = job + "metadata: {name: a}\n---\n" + job + "metadata: {name: ä}\n"
+	const jsons = `{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"name":"a"}}
+{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"name":"ä"}}`
+	for name, text := range map[string]string{
+		"UTF8":         two,
+		"UTF8Mark":     "\ufeff" + two,
+		"LittleEndian": utf16Text(binary.LittleEndian, two),
+		"BigEndian":    utf16Text(binary.BigEndian, two),
+		"JSON":         jsons,
+		"JSONUTF16":    utf16Text(binary.LittleEndian, jsons),
+		"JSONThenYAML": strings.Replace(jsons, "\n", "\n---\n", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "jobs.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for from, stdin := range map[string]string{file: "", manifests.Stdin: text} {
+				objects, err := manifests.Read(hub.Scheme(), kinds, strings.NewReader(stdin), from)
+				if err != nil {
+					t.Errorf("read %s: %v", from, err)
+					continue
+				}
+				jobs, at := manifests.Of[*trainer.TrainJob](objects)
+				if len(jobs) != 2 || jobs[0].Name != "a" || jobs[1].Name != "ä" || !strings.Contains(at[1], "document 2") {
+					t.Errorf("read %s: %d jobs at %q, want a and ä", from, len(jobs), at)
+				}
+			}
+		})
+	}
+	if _, err := read(`{"apiVersion":"v1"} {"kind":"X"`); err == nil {
+		t.Error("JSON that ends too early was read")
+	}
+}
+
+// utf16Text is a text with a byte order mark, in UTF-16.
+func utf16Text(order binary.AppendByteOrder, text string) string {
+	var encoded []byte
+	for _, unit := range utf16.Encode([]rune("\ufeff" + text)) {
+		encoded = order.AppendUint16(encoded, unit)
+	}
+	return string(encoded)
 }
 
 func TestNamespaces(t *testing.T) {

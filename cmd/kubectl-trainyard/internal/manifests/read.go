@@ -6,6 +6,7 @@ package manifests
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -121,6 +124,8 @@ func (r *reader) file(stdin io.Reader, path string) error {
 		defer file.Close()
 		in = file
 	}
+	// As in kubectl: UTF-16 with a byte order mark, which PowerShell writes, is text too.
+	in = transform.NewReader(in, unicode.BOMOverride(unicode.UTF8.NewDecoder()))
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
 	for number := 1; ; {
 		document, err := documents.Read()
@@ -133,8 +138,28 @@ func (r *reader) file(stdin io.Reader, path string) error {
 		if isEmpty(document) {
 			continue // For instance before the first "---". It is not counted.
 		}
-		r.document(fmt.Sprintf("%s: document %d", name, number), document)
-		number++
+		for _, value := range values(document) {
+			r.document(fmt.Sprintf("%s: document %d", name, number), value)
+			number++
+		}
+	}
+}
+
+// values returns the JSON values of a document, which may follow each other without a separator. A document that is no
+// JSON is one value.
+func values(document []byte) [][]byte {
+	if !utilyaml.IsJSONBuffer(document) {
+		return [][]byte{document}
+	}
+	var all [][]byte
+	for decoder := json.NewDecoder(bytes.NewReader(document)); ; {
+		var value json.RawMessage
+		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil { // YAML may begin with a brace too, and its parser explains what is wrong.
+			return [][]byte{document}
+		}
+		all = append(all, value)
 	}
 }
 

@@ -125,6 +125,10 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		w.note("TrainJob %q has spec.suspend: true, which is ignored here: the hub places the job only when it is false",
 			name)
 	}
+	if ptr.Deref(trainJob.Spec.ManagedBy, v1alpha1.ManagedByBuiltIn) == v1alpha1.ManagedByBuiltIn {
+		w.note("TrainJob %q has no spec.managedBy: %s, so the hub would run it itself, unless its namespace or policy asks for "+
+			"such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field", name, v1alpha1.ManagedByMultiKueue)
+	}
 	var rules *v1alpha1.DispatchPolicy
 	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.
 		rules = policy.DispatchPolicy

@@ -62,7 +62,7 @@ func job(name string, nodes int, more ...string) string {
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: %s, namespace: research, %s}
-spec: {runtimeRef: {name: torch}, trainer: {numNodes: %d, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}, %s}
+spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: torch}, trainer: {numNodes: %d, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}, %s}
 `, name, more[0], nodes, more[1])
 }
 
@@ -71,7 +71,7 @@ const mpiJob = `
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: a, namespace: research}
-spec: {runtimeRef: {kind: TrainingRuntime, name: mpi}, trainer: {numNodes: 2}}
+spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {kind: TrainingRuntime, name: mpi}, trainer: {numNodes: 2}}
 `
 
 func policy(name, spec string) string {
@@ -130,6 +130,20 @@ func TestDecisions(t *testing.T) {
 		"Suspended": {
 			reason: "decided on all the same", documents: []string{torch, worker("small", 2), job("a", 2, "", "suspend: true")}, want: []string{"a small 0 Placed"},
 			notes: []string{`TrainJob "a" has spec.suspend: true, which is ignored here: the hub places the job only when it is false`},
+		},
+		"OfTheHub": {
+			reason:    "decided on all the same",
+			documents: []string{torch, worker("small", 2), strings.Replace(job("a", 2), "managedBy: kueue.x-k8s.io/multikueue, ", "", 1)},
+			want:      []string{"a small 0 Placed"},
+			notes: []string{`TrainJob "a" has no spec.managedBy: kueue.x-k8s.io/multikueue, so the hub would run it itself, unless its ` +
+				`namespace or policy asks for such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field`},
+		},
+		"OfTheHubByName": {
+			reason:    "the value that the CRD sets",
+			documents: []string{torch, worker("small", 2), strings.Replace(job("a", 2), "kueue.x-k8s.io/multikueue", v1alpha1.ManagedByBuiltIn, 1)},
+			want:      []string{"a small 0 Placed"},
+			notes: []string{`TrainJob "a" has no spec.managedBy: kueue.x-k8s.io/multikueue, so the hub would run it itself, unless its ` +
+				`namespace or policy asks for such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field`},
 		},
 		"Pending": {
 			reason: "what is placed and has no pods yet holds its room", want: []string{"a  0 NoFit"},
