@@ -82,6 +82,7 @@ func (c *Checker) tryBuild(
 	jobSet, err := c.built(ctx, job, r)
 	switch {
 	case err == nil:
+		found = processWarnings(job, jobSet)
 	case isRefusal(err) || !isOutage(err):
 		detail := fmt.Sprintf("the runtime framework cannot make a JobSet of %s and this TrainJob: %v", r, err)
 		found.Faults = []Fault{{Rule: ruleBuild, Err: invalid(runtimeRefPath.Child("name"), detail)}}
