@@ -18,11 +18,13 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new TrainJob of the same name runs at once.
+// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods, even if the garbage collector is told to leave
+// dependents (--cascade=orphan). A new TrainJob of the same name runs at once.
 func TestDeletion(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground,
 		"foreground": metav1.DeletePropagationForeground,
+		"orphan":     metav1.DeletePropagationOrphan,
 	} {
 		t.Run(name, func(t *testing.T) {
 			wanted := yard.Job{Name: "deleted-" + name, GPUs: 1, RunFor: "forever"}
