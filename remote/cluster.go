@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -35,6 +36,15 @@ type target struct {
 type trouble struct {
 	code  int
 	since time.Time
+}
+
+// excess is why the answers to the caches are more than they may be.
+type excess struct {
+	// message says it in words.
+	message string
+	// until is when it no longer counts, unless it happens again. Zero: when the resource is watched, because a watch
+	// begins only after a complete list.
+	until time.Time
 }
 
 // Cluster is the connection to one worker. Its goroutine (loop.go) probes the worker and decides. Methods do no I/O.
@@ -69,8 +79,8 @@ type Cluster struct {
 		target target
 		// troubles are the caches' requests that were last answered with an error, by verb and resource.
 		troubles map[call]trouble
-		// endless are the resources whose list had no end when it was last asked for.
-		endless map[string]bool
+		// excesses are the resources whose list or watch gave more than it may when it was last asked for.
+		excesses map[string]excess
 		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
 	}
@@ -91,7 +101,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	c.locked.target = t
-	c.locked.troubles, c.locked.endless = map[call]trouble{}, map[string]bool{}
+	c.locked.troubles, c.locked.excesses = map[call]trouble{}, map[string]excess{}
 	c.locked.apisDue = true
 	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
 	c.exchange = newExchange(func() { poke(c.wake) })
@@ -120,7 +130,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 		exchange: c.exchange, silence: c.dialer.silence, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
 		requestTimeout: c.opts.RequestTimeout, syncTimeout: c.opts.SyncTimeout,
 		creationTimeout: c.opts.CreationTimeout, changeTimeout: c.opts.ChangeTimeout, leading: c.opts.Leading,
-		unauthorized: c.unauthorized, answered: c.answered, endless: c.setEndless,
+		unauthorized: c.unauthorized, answered: c.answered, excessive: c.setExcess,
 	}
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
 		return err
@@ -197,14 +207,22 @@ func (c *Cluster) unauthorized(l *pool) {
 	}
 }
 
-// setEndless is called when a list of the caches has no end. The Cluster keeps that until it watches the resource,
-// because a watch begins only after a complete list.
-func (c *Cluster) setEndless(resource string) {
+// setExcess is called when a list of the caches has no end, or when a page or an event is too large. A watch that ends
+// by that begins again, and says nothing of the event before the event comes again. A reflector begins again after half
+// a minute at the latest, so by default an event that comes again and again is told without a pause.
+func (c *Cluster) setExcess(request call, err error) {
+	found := excess{message: fmt.Sprintf("%s %s: %v", request.verb, request.resource, err)}
+	if errors.Is(err, ErrEndlessList) {
+		found.message = err.Error()
+	}
+	if request.watch {
+		found.until = c.opts.Clock.Now().Add(2 * c.opts.SyncTimeout)
+	}
 	c.mu.Lock()
-	before := c.locked.endless[resource]
-	c.locked.endless[resource] = true
+	before, known := c.locked.excesses[request.resource]
+	c.locked.excesses[request.resource] = found
 	c.mu.Unlock()
-	if !before {
+	if !known || before.message != found.message {
 		poke(c.wake)
 	}
 }
@@ -220,8 +238,8 @@ func (c *Cluster) answered(request call, code int) {
 	before := c.locked.troubles[request].code
 	if ok := code >= 200 && code < 300; ok {
 		delete(c.locked.troubles, request)
-		if request.watch {
-			delete(c.locked.endless, request.resource)
+		if request.watch && c.locked.excesses[request.resource].until.IsZero() {
+			delete(c.locked.excesses, request.resource)
 		}
 		if listed {
 			// A watch that streams the list makes a separate list unnecessary.

@@ -45,8 +45,8 @@ type observation struct {
 	denied []call
 	// stalled are requests of the caches that have failed for longer than SyncTimeout while the worker answers probes.
 	stalled []call
-	// endless are the resources whose lists have no end.
-	endless []string
+	// excesses say which lists have no end, and which answers to the caches are too large.
+	excesses []string
 }
 
 // record adds the answer to a probe. A 401 or 403 does not make the worker unreachable, but the next pause grows too.
@@ -117,13 +117,12 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 	case len(f.denied) > 0:
 		return decision{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker forbids %s: grant it to the hub's user in all namespaces", quote(f.denied))}
+	case len(f.excesses) > 0:
+		return decision{state: Connecting, gate: cachesOnly, message: "the worker answers with more than it may: " +
+			strings.Join(f.excesses, "; ")}
 	case len(f.stalled) > 0:
 		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker has not answered %s for too long, and what the hub knows of it is out of date", quote(f.stalled))}
-	case len(f.endless) > 0:
-		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
-			"the worker's lists of %s have no end: it has returned Continue tokens for %d pages, or for %s",
-			strings.Join(f.endless, ", "), maxPages, maxListTime)}
 	case !f.synced:
 		return decision{state: Connecting, message: f.syncMessage(), gate: cachesOnly}
 	}

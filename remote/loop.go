@@ -93,7 +93,7 @@ func (l *loop) observe() *route {
 		l.seen.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
 	}
 	l.seen.denied, l.seen.stalled = l.troubles()
-	l.seen.endless = l.endlessLists()
+	l.seen.excesses = l.excesses()
 	return w
 }
 
@@ -158,18 +158,20 @@ func (l *loop) troubles() (denied, stalled []call) {
 	return denied, stalled
 }
 
-// endlessLists returns the resources whose lists have no end, without the optional ones.
-func (l *loop) endlessLists() []string {
+// excesses returns what the answers to the caches have too much of, sorted.
+func (l *loop) excesses() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var resources []string
-	for resource := range l.locked.endless {
-		if !optional(resource) {
-			resources = append(resources, resource)
+	var messages []string
+	for resource, found := range l.locked.excesses {
+		if !found.until.IsZero() && l.opts.Clock.Now().After(found.until) {
+			delete(l.locked.excesses, resource)
+			continue
 		}
+		messages = append(messages, found.message)
 	}
-	slices.Sort(resources)
-	return resources
+	slices.Sort(messages)
+	return messages
 }
 
 // capacityState says whether the inventory is reliable.

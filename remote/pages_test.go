@@ -30,7 +30,8 @@ func TestListWithoutEnd(t *testing.T) {
 	var p pages
 	admit := func(path, token string) error {
 		req := next(t, path, token)
-		return p.admit(req, callOf(req, ""), clock)
+		_, err := p.admit(req, callOf(req, ""), clock)
+		return err
 	}
 	for range 2 { // The second list starts a new count.
 		for page := range maxPages {
@@ -58,11 +59,61 @@ func TestListWithoutEnd(t *testing.T) {
 // TestEndlessListIsSaid checks that the worker's state names endless lists, also for a worker that was connected.
 func TestEndlessListIsSaid(t *testing.T) {
 	f := observation{
-		answer: answered, pinned: "id", id: "id", synced: true, endless: []string{"pods"},
+		answer: answered, pinned: "id", id: "id", synced: true, excesses: []string{"list pods: " + ErrEndlessList.Error()},
 		apis: apis{kubernetes: "v1.36.3", trainJob: true, jobSet: true},
 	}
 	v := decide(f, Status{State: Connected}, time.Now(), &Options{})
-	if v.state != Connecting || v.gate != cachesOnly || !strings.Contains(v.message, "the worker's lists of pods have no end") {
+	if v.state != Connecting || v.gate != cachesOnly || !strings.Contains(v.message, "list pods: the worker's list does not end") {
 		t.Errorf("the decision is %+v", v)
+	}
+}
+
+// TestSmallerPages checks that a client asks for smaller pages of a list after a page that was too large, until the
+// pages have as few objects as always fit.
+func TestSmallerPages(t *testing.T) {
+	var p pages
+	limits := []string{}
+	for {
+		req := next(t, "/api/v1/pods", "")
+		req, err := p.admit(req, callOf(req, ""), clocktesting.NewFakeClock(time.Now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, req.URL.Query().Get("limit"))
+		if !p.shrink(req) {
+			break
+		}
+	}
+	if want := "500 125 31 8"; strings.Join(limits, " ") != want {
+		t.Errorf("the pages have %q objects, want %q", limits, want)
+	}
+	other := next(t, "/api/v1/nodes", "")
+	if got, _ := p.admit(other, callOf(other, ""), clocktesting.NewFakeClock(time.Now())); got != other {
+		t.Error("another list has smaller pages too")
+	}
+}
+
+// TestReflectorsAskForPages checks that a reflector's list at a resource version, which an API server answers in one
+// page, is sent without it.
+func TestReflectorsAskForPages(t *testing.T) {
+	cases := map[string]struct {
+		reason      string
+		query, want string
+	}{
+		"First":    {"Version 0 lets an API server ignore the limit.", "limit=500&resourceVersion=0", "limit=500"},
+		"NotOlder": {"The latest state is not older.", "limit=5&resourceVersion=7&resourceVersionMatch=NotOlderThan", "limit=5"},
+		"Latest":   {"It has pages.", "limit=500", "limit=500"},
+		"Next":     {"A Continue token has a version of its own.", "continue=x&limit=500", "continue=x&limit=500"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://worker/api/v1/pods?"+tc.query, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := paged(req).URL.RawQuery; got != tc.want {
+				t.Errorf("%s\nasks for %q, want %q", tc.reason, got, tc.want)
+			}
+		})
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 // answer is how a worker answers a probe.
@@ -117,7 +118,10 @@ func explain(err error) string {
 	dns := (*net.DNSError)(nil)
 	operation := (*net.OpError)(nil)
 	status := (*apierrors.StatusError)(nil)
+	excess := (*bounded.TooLargeError)(nil)
 	switch {
+	case errors.As(err, &excess):
+		return excess.Error()
 	case errors.As(err, &unknown):
 		return "the server's certificate is not signed by the kubeconfig's certificate authority: the authority has " +
 			"changed, or the address leads to another server"
@@ -177,9 +181,9 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 	}
 	if found.trainJob {
 		found.trainer.Version = trainjobs.GroupVersionKind.Version
-		found.trainer.Fields, found.unsure = p.schema(ctx)
+		found.trainer.Fields, found.unsure, err = p.schema(ctx)
 	}
-	return found, nil
+	return found, err
 }
 
 func (p *prober) serves(ctx context.Context, groupVersion, resource string) (bool, error) {
@@ -195,22 +199,26 @@ func (p *prober) serves(ctx context.Context, groupVersion, resource string) (boo
 
 // schema returns the fields of a TrainJob's spec. An API server publishes a CRD's schema a little after it serves the
 // CRD. So the result is unsure for some attempts, but not for ever.
-func (p *prober) schema(ctx context.Context) (fields []string, unsure bool) {
+func (p *prober) schema(ctx context.Context) (fields []string, unsure bool, err error) {
 	const patience = 10
-	fields, ok := p.fetchSchema(ctx)
-	if ok {
+	fields, ok, err := p.fetchSchema(ctx)
+	if ok || err != nil {
 		p.attempts = 0
-		return fields, false
+		return fields, false, err
 	}
 	p.attempts++
-	return p.fields, p.attempts%patience != 0
+	return p.fields, p.attempts%patience != 0, nil
 }
 
-// fetchSchema returns false if another attempt may succeed.
-func (p *prober) fetchSchema(ctx context.Context) ([]string, bool) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+"/openapi/v3/apis/"+trainjobs.GroupVersionKind.GroupVersion().String(), nil)
+// openAPI is how the paths of OpenAPI documents begin.
+const openAPI = "/openapi/v3/"
+
+// fetchSchema returns false if another attempt may succeed. Its error is about a document that is too large.
+func (p *prober) fetchSchema(ctx context.Context) (fields []string, ok bool, err error) {
+	address := p.host + openAPI + "apis/" + trainjobs.GroupVersionKind.GroupVersion().String()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, true
+		return nil, true, nil //nolint:nilerr // An address without a schema stays so.
 	}
 	req.Header.Set("Accept", "application/json")
 	if p.etag != "" {
@@ -218,24 +226,26 @@ func (p *prober) fetchSchema(ctx context.Context) ([]string, bool) {
 	}
 	res, err := p.http.Do(req)
 	if err != nil {
-		return nil, false
+		return nil, false, nil //nolint:nilerr // Another attempt may succeed.
 	}
 	defer res.Body.Close()
 	switch res.StatusCode {
 	case http.StatusNotModified:
-		return p.fields, true
+		return p.fields, true, nil
 	case http.StatusForbidden:
-		return nil, true
+		return nil, true, nil
 	case http.StatusOK:
-		const maxSchema = 64 << 20
-		fields, err := specFields(io.LimitReader(res.Body, maxSchema))
+		fields, err := specFields(res.Body)
+		if excess := (*bounded.TooLargeError)(nil); errors.As(err, &excess) {
+			return nil, false, fmt.Errorf("ask for the schema of TrainJobs: %w", excess)
+		}
 		if err != nil || len(fields) == 0 {
-			return nil, false
+			return nil, false, nil //nolint:nilerr // Another attempt may succeed.
 		}
 		p.etag, p.fields = res.Header.Get("Etag"), fields
-		return fields, true
+		return fields, true, nil
 	}
-	return nil, false
+	return nil, false, nil
 }
 
 // specFields finds the fields of a TrainJob's spec in an OpenAPI v3 document.

@@ -8,10 +8,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 // sender does what all requests to a worker need: it counts them, gives them a timeout and examines the answers.
@@ -29,9 +32,10 @@ type sender struct {
 	leading func() bool
 	// unauthorized is called after each 401 to a request of a pool.
 	unauthorized func(*pool)
-	// answered is called after each answer to the caches. endless is called when one of their lists has no end.
-	answered func(call, int)
-	endless  func(resource string)
+	// answered is called after each answer to the caches. excessive is called when one of their lists has no end, or when
+	// one of their answers is too large.
+	answered  func(call, int)
+	excessive func(call, error)
 	// called counts the pages of the callers' lists. cached counts the pages of the caches' lists.
 	called, cached pages
 }
@@ -56,14 +60,40 @@ func (s *sender) send(l *pool, req *http.Request, c call, timeout time.Duration)
 	if res.StatusCode == http.StatusUnauthorized {
 		s.unauthorized(l)
 	}
+	bounded.Answer(res, maxAnswer(req, c), c.watch)
 	res.Body = &body{ReadCloser: res.Body, done: cancel}
 	return res, nil
+}
+
+// maxAnswer is how many bytes the answer to a request may have, or each of its events.
+func maxAnswer(req *http.Request, c call) int64 {
+	probe := req.Context().Value(probing{}) != nil
+	switch {
+	case c.verb == "list":
+		return bounded.MaxPage
+	case probe && !strings.Contains(req.URL.Path, openAPI):
+		return bounded.MaxSmall
+	case c.resource == "":
+		return bounded.MaxDocument
+	}
+	return bounded.MaxObject
 }
 
 // body ends its request's timeout when it is closed.
 type body struct {
 	io.ReadCloser
 	done context.CancelFunc
+	// tooLarge is called when the answer is too large. nil: nobody is told.
+	tooLarge func(error)
+}
+
+// Read reads the answer.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if excess := (*bounded.TooLargeError)(nil); b.tooLarge != nil && errors.As(err, &excess) {
+		b.tooLarge(err)
+	}
+	return n, err
 }
 
 // Close closes the body.
@@ -85,7 +115,8 @@ type callers struct{ *sender }
 // with new credentials, RoundTrip waits for at most requestTimeout.
 func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
-	if err := s.called.admit(req, c, s.clock); err != nil {
+	req, err := s.called.admit(req, c, s.clock)
+	if err != nil {
 		closeBody(req)
 		return nil, err
 	}
@@ -96,7 +127,7 @@ func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 		case open:
 			res, err := s.ask(w.pool, req, c)
 			if !errors.Is(err, errUnverified) {
-				return res, err
+				return onExcess(res, func(error) { s.called.shrink(req) }), err
 			}
 			again, ok := rewind(req)
 			if !ok {
@@ -132,8 +163,12 @@ type reflectors struct{ *sender }
 // RoundTrip sends a request as soon as that is possible. It waits until the request's context ends.
 func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
-	if err := s.cached.admit(req, c, s.clock); err != nil {
-		s.endless(c.resource)
+	if c.verb == "list" {
+		req = paged(req)
+	}
+	req, err := s.cached.admit(req, c, s.clock)
+	if err != nil {
+		s.excessive(c, err)
 		return nil, err
 	}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 5, Cap: 10 * time.Second}
@@ -147,6 +182,9 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 				return nil, req.Context().Err()
 			}
 		}
+		if c.verb == "list" && pageSize(req.URL.Query()) == 0 {
+			return expired(req), nil
+		}
 		res, err := s.send(w.pool, req, c, s.syncTimeout)
 		if errors.Is(err, errUnverified) {
 			continue
@@ -159,7 +197,11 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 			s.answered(c, code)
 		}
 		if !c.watch || req.Context().Err() != nil || !interrupted(code) {
-			return res, err
+			return onExcess(res, func(err error) {
+				if c.verb != "list" || !s.cached.shrink(req) {
+					s.excessive(c, err)
+				}
+			}), err
 		}
 		if res != nil {
 			_ = res.Body.Close() // The reflector gets a later answer.
@@ -173,6 +215,16 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 // interrupted says whether a watch with this answer can continue later where it stopped. Code 0 means no answer.
 func interrupted(code int) bool {
 	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// onExcess has a function called when an answer is too large.
+func onExcess(res *http.Response, tooLarge func(error)) *http.Response {
+	if res != nil {
+		if b, ok := res.Body.(*body); ok {
+			b.tooLarge = tooLarge
+		}
+	}
+	return res
 }
 
 // pause waits for a while or until another route replaces this one.
@@ -209,9 +261,7 @@ func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
 // httpClient returns a client that follows no redirects: a redirect would send the token to another server.
 func httpClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("the worker redirects to another address, and redirects are not followed")
-		},
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return bounded.ErrRedirect },
 	}
 }

@@ -4,9 +4,11 @@
 package commands
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 // The rate limit in requests per second, and the burst, as in kubectl.
@@ -25,6 +28,9 @@ const (
 	qps   = 50
 	burst = 300
 )
+
+// defaultTimeout is for one request to a cluster that can be a worker, without --request-timeout.
+const defaultTimeout = time.Minute
 
 // Factory connects the commands to the cluster that the common flags name.
 type Factory struct {
@@ -93,7 +99,7 @@ func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := bounded.Kubernetes(config, limits(config))
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
@@ -106,11 +112,16 @@ func (f *Factory) Dynamic() (dynamic.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := dynamic.NewForConfig(config)
+	client, err := bounded.Dynamic(config, limits(config))
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return client, nil
+}
+
+// limits returns the limits of clients whose cluster can be a worker.
+func limits(config *rest.Config) bounded.Limits {
+	return bounded.Limits{Timeout: cmp.Or(config.Timeout, defaultTimeout)}
 }
 
 // Hub returns the cluster of the context as a hub.

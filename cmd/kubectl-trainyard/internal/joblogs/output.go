@@ -10,6 +10,9 @@ import (
 	"sync"
 )
 
+// maxLine is how many bytes a line with a prefix may have. A longer line is broken: it must end before it is printed.
+const maxLine = 1 << 20
+
 // output separates what several goroutines write, by whole lines if there are prefixes.
 type output struct {
 	mu   sync.Mutex
@@ -57,8 +60,11 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	}
 	w.line = append(w.line, p...)
 	last := bytes.LastIndexByte(w.line, '\n')
-	if last < 0 {
+	if last < 0 && len(w.line) < maxLine {
 		return len(p), nil
+	} else if last < 0 {
+		w.line = append(w.line, '\n')
+		last = len(w.line) - 1
 	}
 	var text []byte
 	for line := range bytes.Lines(w.line[:last+1]) {

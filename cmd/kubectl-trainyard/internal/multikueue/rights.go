@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 const (
@@ -63,11 +65,10 @@ type Lack struct {
 // lackOf asks a worker which rights of config/worker the credentials lack. It writes nothing there.
 func lackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
 	config := rest.CopyConfig(credentials)
-	config.Timeout = timeout
 	config.QPS, config.Burst = -1, 0 // parallel limits the questions.
 	config.UserAgent = "kubectl-trainyard"
 	config.WarningHandler = rest.NoWarnings{}
-	worker, err := kubernetes.NewForConfig(config)
+	worker, err := bounded.Kubernetes(config, bounded.Limits{Timeout: timeout, Size: bounded.MaxSmall})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 const (
@@ -65,10 +67,11 @@ func NewCluster(side Side, contextName string, config *rest.Config, dryRun bool)
 	}
 	c.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &dated{next: next, clock: c.clock} })
 	var err error
-	if c.kubernetes, err = kubernetes.NewForConfig(c.Config); err != nil {
+	limits := bounded.Limits{Timeout: c.Config.Timeout}
+	if c.kubernetes, err = bounded.Kubernetes(c.Config, limits); err != nil {
 		return nil, fmt.Errorf("make client of the %s: %w", side, err)
 	}
-	if c.dynamic, err = dynamic.NewForConfig(c.Config); err != nil {
+	if c.dynamic, err = bounded.Dynamic(c.Config, limits); err != nil {
 		return nil, fmt.Errorf("make client of the %s: %w", side, err)
 	}
 	return c, nil

@@ -12,12 +12,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 // trialTimeout is for the first request with new credentials.
@@ -85,9 +85,8 @@ func (c *Cluster) tokenFor(ctx context.Context, bound *unstructured.Unstructured
 // whoIs asks the worker who has these credentials: the proof that they work.
 func whoIs(ctx context.Context, credentials *kubeconfigs.Credentials) error {
 	config := rest.CopyConfig(credentials.Config)
-	config.Timeout = trialTimeout
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := bounded.Kubernetes(config, bounded.Limits{Timeout: trialTimeout, Size: bounded.MaxSmall})
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
