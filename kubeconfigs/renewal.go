@@ -15,6 +15,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+// maxToken is how many bytes a token of a service account may have. API servers make tokens of one or two KiB.
+const maxToken = 16 << 10
+
 // ServiceAccountToken is what a token of a service account says about itself. Only its cluster can check that.
 type ServiceAccountToken struct {
 	// Account is the service account.
@@ -67,6 +70,9 @@ func timeOf(seconds float64) time.Time {
 // ParseServiceAccountToken reads a token that a TokenRequest has made. Other tokens cannot be renewed, and are an error
 // that quotes nothing of them.
 func ParseServiceAccountToken(token string) (ServiceAccountToken, error) {
+	if len(token) > maxToken {
+		return ServiceAccountToken{}, fmt.Errorf("the token has %d bytes, and may have %d", len(token), maxToken)
+	}
 	of, ok := claimsOf(token)
 	if !ok {
 		return ServiceAccountToken{}, errors.New("the token is no JWT")

@@ -146,4 +146,7 @@ const (
 	LabelRenew = "trainyard.dev/renew"
 	// RenewToken is the value of LabelRenew with which the manager renews the token.
 	RenewToken = "token"
+	// AnnotationRenewed on such a Secret is when the manager has requested the token in it, and the fingerprint of the
+	// credentials: 2026-11-27T11:00:00Z/8c2f....
+	AnnotationRenewed = "trainyard.dev/renewed"
 )

@@ -20,13 +20,18 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
+// concurrency is how many workers are looked at at a time. A worker that does not answer holds one place for twice the
+// Timeout in each retry interval, so it takes hundreds of such workers to delay the renewals of others. A place costs a
+// goroutine.
+const concurrency = 256
+
 // Add adds the controller to the manager.
 func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("credentials").
 		For(&v1alpha1.WorkerCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.workersOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}). // A worker that does not answer holds one up for Timeout.
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("add credentials controller: %w", err)

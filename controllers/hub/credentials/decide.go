@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 const (
 	// earliest and spread say when a token is renewed: when 40 to 50 % of its life are over. The spread keeps the tokens
 	// of workers that joined together from being renewed together.
 	earliest, spread = 0.4, 0.1
-	// retryInterval is the time between two tries to renew a token.
-	retryInterval = time.Minute
+	// minRetryInterval and maxRetryInterval bound the time between two tries to renew a token.
+	minRetryInterval, maxRetryInterval = time.Minute, 10 * time.Minute
 	// warningTime is how long before its end a credential that nobody renews is reported. It is less for credentials that
 	// do not live long: a fifth of their life.
 	warningTime = 7 * 24 * time.Hour
@@ -25,7 +26,8 @@ const (
 // observation is what is known of the credentials of one worker.
 type observation struct {
 	worker v1alpha1.ClusterName
-	// issued and expires are the life of the credentials. Zero: not known.
+	// issued and expires are the life of the credentials, of a token that the manager has requested from the request on.
+	// Zero: not known.
 	issued, expires time.Time
 	// managed is true if the Secret says that the manager is to renew the token.
 	managed bool
@@ -73,6 +75,12 @@ func (o *observation) renewalTime() time.Time {
 	return o.issued.Add(time.Duration(share * float64(o.expires.Sub(o.issued))))
 }
 
+// retryInterval is the time until the next try after one that has failed. There are a hundred tries at least before the
+// token ends, if it is not about to end, and workers that do not answer leave room for others.
+func (o *observation) retryInterval() time.Duration {
+	return min(max(o.expires.Sub(o.now)/100, minRetryInterval), maxRetryInterval)
+}
+
 // warning is how long before their end the credentials are reported.
 func (o *observation) warning() time.Duration {
 	if o.issued.IsZero() {
@@ -82,8 +90,8 @@ func (o *observation) warning() time.Duration {
 }
 
 func (o *observation) renewalMessage(err error) string {
-	return fmt.Sprintf("the token expires at %s, and could not be renewed: %v; \"kubectl trainyard join %s --context WORKER\" makes a new one",
-		o.end(), err, o.worker)
+	return fmt.Sprintf("the token expires at %s, and could not be renewed: %s; \"kubectl trainyard join %s --context WORKER\" makes a new one",
+		o.end(), record.Shorten(err.Error(), maxMessage), o.worker)
 }
 
 func (o *observation) end() string { return o.expires.UTC().Format(time.RFC3339) }

@@ -16,6 +16,27 @@ var issued = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
 
+// TestEndOf checks that the life of a token is counted from the hub's request, whatever the worker's clock says.
+func TestEndOf(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		ahead  time.Duration
+		want   time.Duration
+	}{
+		"Same":   {"Both clocks agree.", 0, day},
+		"Ahead":  {"The token ends sooner than the hub's clock shows its end.", 6 * time.Hour, day},
+		"Behind": {"The hub refuses what has expired by its own clock.", -6 * time.Hour, 18 * time.Hour},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			begin := issued.Add(tc.ahead)
+			if got := endOf(begin, begin.Add(day), issued).Sub(issued); got != tc.want {
+				t.Errorf("%s\nthe token ends after %s, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
 func TestDecide(t *testing.T) {
 	fault := errors.New("the token is no JWT")
 	cases := map[string]struct {

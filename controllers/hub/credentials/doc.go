@@ -12,6 +12,9 @@
 // the changed Secret, and the connection swaps the token under its caches: no job notices. The old token stays valid
 // until its own end.
 //
+// The worker is not believed (renew.go). The life of a token counts from the hub's request, whose time is in the Secret.
+// A token that could not be renewed in its turn, or would be due at once, is not taken.
+//
 // Requests to a worker are made only for a renewal. Everything else comes from the hub's caches.
 //
 // The condition CredentialsExpiring of a WorkerCluster is True while credentials that nobody renews expire soon, or

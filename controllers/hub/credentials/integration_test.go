@@ -35,6 +35,7 @@ const (
 	namespace = "trainyard-system"
 	account   = "trainyard-hub"
 	patience  = time.Minute
+	day       = 24 * time.Hour
 )
 
 var shared = servers.Share(prepare, "east")
@@ -65,7 +66,7 @@ type scene struct {
 
 func newScene(t *testing.T, labels map[string]string) *scene {
 	t.Helper()
-	s := &scene{Set: shared.Get(t), T: t, name: strings.ToLower(t.Name()), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	s := &scene{Set: shared.Get(t), T: t, name: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	s.loader = &kubeconfigs.Loader{Reader: s.Hub.Admin, Namespace: namespace, Clock: s.clock}
 	s.reconciler = credentials.NewReconciler(credentials.Options{Hub: s.Hub.Admin, Loader: s.loader, Clock: s.clock})
 	s.bound = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}}

@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, unlessReady(err)
 	}
 	seen := r.observe(worker, secret, loaded)
-	show(worker.Name, loaded.Expires)
+	show(worker.Name, seen.expires)
 	decided := seen.decide()
 	if decided.renew {
 		conflict := false
@@ -86,16 +86,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 func (r *Reconciler) renewed(
 	ctx context.Context, seen observation, secret *corev1.Secret, loaded *kubeconfigs.Credentials,
 ) (decided decision, conflict bool) {
-	kubeconfig, err := r.renew(ctx, secret, loaded)
+	kubeconfig, fingerprint, err := r.renew(ctx, secret, loaded)
 	if err == nil {
-		if err = r.store(ctx, secret, kubeconfig); apierrors.IsConflict(err) {
+		of := renewal{requested: seen.now, fingerprint: fingerprint}
+		if err = r.store(ctx, secret, kubeconfig, of); apierrors.IsConflict(err) {
 			return decision{}, true
 		}
 	}
 	if err != nil {
 		renewals.WithLabelValues(string(seen.worker), "failed").Inc()
 		return decision{
-			reason: v1alpha1.ReasonRenewalFailed, message: seen.renewalMessage(err), again: seen.now.Add(retryInterval),
+			reason: v1alpha1.ReasonRenewalFailed, message: seen.renewalMessage(err), again: seen.now.Add(seen.retryInterval()),
 		}, false
 	}
 	renewals.WithLabelValues(string(seen.worker), "renewed").Inc()
@@ -135,6 +136,9 @@ func (r *Reconciler) observe(worker *v1alpha1.WorkerCluster, secret *corev1.Secr
 	}
 	if seen.managed {
 		_, seen.fault = kubeconfigs.ParseServiceAccountToken(loaded.Config.BearerToken)
+		if requested := requestedAt(secret, loaded); !requested.IsZero() {
+			seen.issued, seen.expires = requested, endOf(loaded.Issued, loaded.Expires, requested)
+		}
 	}
 	return seen
 }

@@ -213,6 +213,9 @@ func (j *Join) credentials(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := kubeconfigs.ParseServiceAccountToken(token); err != nil {
+		return nil, fmt.Errorf("the worker's token of ServiceAccount %s/%s is not taken: %w", workerNamespace, account, err)
+	}
 	data, err := j.worker.kubeconfig(address, authority, token)
 	if err != nil {
 		return nil, err
