@@ -191,6 +191,14 @@ func TestBadValues(t *testing.T) {
 			values: asAgent + ",workerAgent.webhooks.caBundle=YQ==",
 			want:   "workerAgent.webhooks.caBundle is set, and certSecret is not",
 		},
+		"NoElection": { // Two managers would work at the same time.
+			values: "hub.args={--leader-elect=false}",
+			want:   `hub.args has "--leader-elect=false": leave it out`,
+		},
+		"NoElectionOfAgents": { // So would two agents, with one replica during an update.
+			values: asAgent + ",workerAgent.replicas=1,workerAgent.args={--v=1,--leader-elect=F}",
+			want:   `workerAgent.args has "--leader-elect=F": leave it out`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(t, tc.values)
