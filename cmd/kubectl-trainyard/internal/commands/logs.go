@@ -101,5 +101,5 @@ func (o *logsOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return joblogs.Print(ctx, clients, joblogs.Streams{Out: o.Out, ErrOut: o.ErrOut}, o.Options)
+	return joblogs.Print(ctx, clients, joblogs.Streams{Out: o.raw, ErrOut: o.ErrOut}, o.Options)
 }

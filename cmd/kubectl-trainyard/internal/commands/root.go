@@ -41,7 +41,8 @@ func Main(ctx context.Context, std genericiooptions.IOStreams, binary string, ar
 	if strings.TrimSuffix(binary, ".exe") == completionBinary {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
 	}
-	root := newRoot(NewFactory(), streams{std})
+	s := newStreams(std)
+	root := newRoot(NewFactory(), s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exitCode
@@ -51,7 +52,7 @@ func Main(ctx context.Context, std genericiooptions.IOStreams, binary string, ar
 	case errors.As(err, &code):
 		return int(code)
 	case err != nil:
-		fmt.Fprintln(std.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's message ends with a line break.
+		fmt.Fprintln(s.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's message ends with a line break.
 		return exitError
 	}
 	return exitOK

@@ -5,15 +5,25 @@ package commands
 
 import (
 	"fmt"
+	"io"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
 // streams are the plugin's input and output, and what several commands print.
 type streams struct {
 	genericiooptions.IOStreams
+	// raw is Out for the logs of containers, which are printed as they are.
+	raw io.Writer
+}
+
+// newStreams returns streams that show the control characters in words of workers and users, and do not send them.
+func newStreams(std genericiooptions.IOStreams) streams {
+	shown := genericiooptions.IOStreams{In: std.In, Out: output.Escaped(std.Out), ErrOut: output.Escaped(std.ErrOut)}
+	return streams{IOStreams: shown, raw: std.Out}
 }
 
 // say prints what was done with a worker, as kubectl does.
