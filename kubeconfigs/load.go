@@ -9,8 +9,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,9 +58,28 @@ func (l *Loader) loadSecret(ctx context.Context, key types.NamespacedName) (*Cre
 	}
 	data := secret.Data[SecretKey]
 	if len(data) == 0 {
-		return nil, fmt.Errorf("%w: Secret %q in namespace %q has nothing under the key %q", ErrNotFound, key.Name, key.Namespace, SecretKey)
+		return nil, fmt.Errorf("%w: Secret %q in namespace %q has nothing under the key %q; %s", ErrNotFound, key.Name, key.Namespace,
+			SecretKey, OtherKeys(secret.Data))
 	}
 	return Parse(data, l.Clock.Now())
+}
+
+// OtherKeys says which keys the data of a Secret has that has no kubeconfig. It shows no value.
+func OtherKeys(data map[string][]byte) string {
+	const most = 10
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(data)), func(key string) bool { return key == SecretKey })
+	if len(keys) == 0 {
+		return "it has no other key"
+	}
+	more := ""
+	if len(keys) > most {
+		keys, more = keys[:most], fmt.Sprintf(" and %d more", len(keys)-most)
+	}
+	quoted := make([]string, 0, len(keys))
+	for _, key := range keys {
+		quoted = append(quoted, strconv.Quote(key))
+	}
+	return "it has " + strings.Join(quoted, ", ") + more
 }
 
 func (l *Loader) loadFile(path string) (*Credentials, error) {

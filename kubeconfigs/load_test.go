@@ -6,6 +6,7 @@ package kubeconfigs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,10 +53,16 @@ func TestLoad(t *testing.T) {
 	if err := syscall.Mkfifo(path("pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	many := map[string][]byte{}
+	for i := range 30 {
+		many[fmt.Sprintf("k%02d", i)] = good
+	}
 	reader := secrets{data: map[string]map[string][]byte{
 		"trainyard-system/good":   {"kubeconfig": good},
 		"trainyard-system/bad":    {"kubeconfig": []byte("{}")},
-		"trainyard-system/no-key": {"config": good},
+		"trainyard-system/no-key": {"config": good, "ca.crt": []byte("hunter2")},
+		"trainyard-system/empty":  {"kubeconfig": nil},
+		"trainyard-system/many":   many,
 		"elsewhere/foreign":       {"kubeconfig": good},
 	}}
 	secret := func(name string) v1alpha1.Connection {
@@ -76,7 +83,15 @@ func TestLoad(t *testing.T) {
 			"Only the manager's own namespace counts.", secret("foreign"),
 			"CredentialsNotFound", `there is no Secret "foreign"`,
 		},
-		"SecretKey":   {"Another key.", secret("no-key"), "CredentialsNotFound", `has nothing under the key "kubeconfig"`},
+		"SecretKey": {
+			"Another key, which an admin recognises.", secret("no-key"), "CredentialsNotFound",
+			`has nothing under the key "kubeconfig"; it has "ca.crt", "config"`,
+		},
+		"SecretEmpty": {"Half a write.", secret("empty"), "CredentialsNotFound", `"kubeconfig"; it has no other key`},
+		"SecretKeys": {
+			"A message has an end.", secret("many"), "CredentialsNotFound", `it has "k00", "k01", "k02", "k03", "k04", "k05", "k06", "k07", ` +
+				`"k08", "k09" and 20 more`,
+		},
 		"SecretBad":   {"Parse decides.", secret("bad"), "InvalidKubeconfig", "contexts: none names"},
 		"FileMissing": {"Not mounted yet.", file("gone"), "CredentialsNotFound", "there is no file"},
 		"FileEmpty":   {"Half a write.", file("empty"), "CredentialsNotFound", "is empty"},

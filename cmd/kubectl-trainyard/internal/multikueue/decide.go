@@ -181,7 +181,8 @@ func (o *Observation) kubeconfigOf(name string, configs []string) ([]byte, error
 			return nil, fmt.Errorf("there is no Secret %q in namespace %q; if Kueue runs in another namespace, name it with --kueue-namespace",
 				source.KubeConfig.Location, o.options.KueueNamespace)
 		case len(secret.Data[kubeconfigs.SecretKey]) == 0:
-			return nil, fmt.Errorf("its Secret %q in namespace %q has nothing under the key %q", secret.Name, secret.Namespace, kubeconfigs.SecretKey)
+			return nil, fmt.Errorf("its Secret %q in namespace %q has nothing under the key %q; %s", secret.Name, secret.Namespace,
+				kubeconfigs.SecretKey, kubeconfigs.OtherKeys(secret.Data))
 		}
 		return secret.Data[kubeconfigs.SecretKey], nil
 	}
