@@ -142,6 +142,39 @@ func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
+// A worker that was watched all the time shows copies with the name of a waiting job, whose UID it does not know. Of a
+// copy that was there at the beginning the job may be a successor, on a hub that was restored: that job waits.
+func TestAttackNameOfAJobThatWaits(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		late   bool
+		waits  bool
+	}{
+		"Late":  {"Nobody has asked for the copy.", true, false},
+		"Found": {"The job may have been created anew after the hub was restored.", false, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.quarantine.Begin()
+			if tc.late {
+				s.sweep(t, workerName)
+				s.clock.Step(arrivalTime)
+			}
+			job := s.submit(t)
+			s.createCopy(t, "an-origin-that-the-hub-does-not-know", "1")
+			s.sweep(t, workerName)
+			s.collect(t)
+			if worker, waits := s.quarantine.Of(s.key, job.GetUID()); waits != tc.waits {
+				t.Errorf("%s\nOf() = %q, %t", tc.reason, worker, waits)
+			}
+			if worker, waits := s.quarantine.Of(s.key, "an-origin-that-the-hub-does-not-know"); !waits {
+				t.Errorf("Of() = %q for the job of the copy's origin: it could run twice", worker)
+			}
+		})
+	}
+}
+
 // A worker shows an attempt that the hub cannot have reached since any backup. The job keeps its own attempt.
 func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	s := newScene(t)

@@ -27,7 +27,8 @@
 // A copy is a suspect if the caches of hub and worker show no record of it. The reconciler then asks the API servers
 // (investigate.go): first the hub's, then the worker's, because a record is written before its copy and deleted after
 // it. Until it has asked them, only the job with the suspect's origin UID has to wait. Once it is certain that the copy
-// is unknown, each job of its name has to wait. The Quarantine reports a copy one second later.
+// is unknown, each job of its name has to wait, if the copy was there when this process first looked at the worker. The
+// Quarantine reports a copy one second later.
 //
 // Then the reconciler decides (consider):
 //

@@ -73,12 +73,14 @@ func newRegistry() registry {
 	}
 }
 
-// of returns the first worker by name whose copy may be this job: it has this origin, or is certainly unknown.
+// of returns the first worker by name whose copy may be this job: it has this origin, or it is certainly unknown and was
+// found. A hub that was restored may have the job anew, with another UID, and its copy was there before. A copy that
+// appears later has a record, or no hub has asked for it: a worker that lies must not keep jobs waiting by their names.
 func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.copies[key] {
-		if (s.certain || s.origin == origin) && !s.doubt.isFalse() && (!ok || name < worker) {
+		if (s.origin == origin || s.certain && s.found && !s.doubt.stays()) && !s.doubt.isFalse() && (!ok || name < worker) {
 			worker, ok = name, true
 		}
 	}

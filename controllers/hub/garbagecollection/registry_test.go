@@ -27,8 +27,13 @@ func TestRegistryOf(t *testing.T) {
 		"Nothing":     {reason: "nobody has a copy", origin: "a"},
 		"Suspect":     {reason: "it is a copy of this very job", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}}, origin: "a", want: "w"},
 		"OtherOrigin": {reason: "the caches may lag; a new job must not wait for that", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}}, origin: "b"},
-		"Certain":     {reason: "it may be the job from before a restore", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true}}, origin: "b", want: "w"},
-		"Several":     {reason: "the answer is always the same", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}, "v": {origin: "a"}, "x": {origin: "a"}}, origin: "a", want: "v"},
+		"Certain":     {reason: "it may be the job from before a restore", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true, found: true}}, origin: "b", want: "w"},
+		"Late":        {reason: "nobody has asked for it", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true}}, origin: "b"},
+		"KnownLate": {
+			reason: "an earlier process has seen that it came late", origin: "b",
+			suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true, found: true, doubt: doubt{reason: v1alpha1.ReasonAppearedLate}}},
+		},
+		"Several": {reason: "the answer is always the same", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}, "v": {origin: "a"}, "x": {origin: "a"}}, origin: "a", want: "v"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRegistry()
