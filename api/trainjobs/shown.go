@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -20,16 +21,22 @@ const (
 	maxWords = 4 << 10
 )
 
-// ShownStatus returns the status that the hub's TrainJob shows of a copy, nil if the copy has none. A status of at most
-// MaxStatus bytes is shown as it is. Of a larger status as much is shown as there is room for, what matters most first:
-// the conditions of Trainer, the counters, other conditions, other fields. The result shares values with the copy, which
-// it does not change. cut is true if something is missing.
+// ShownStatus returns the status that the hub's TrainJob shows of a copy, nil if nothing is to be shown.
+//
+// A condition Suspended that is False is left out. Kubeflow Trainer keeps it on every job that was ever suspended, so
+// on every job that a Kueue has admitted, and clients take it for a state: the column STATE says Suspended while the
+// job runs, and the Python SDK never says Running.
+//
+// Otherwise a status of at most MaxStatus bytes is shown as it is. Of a larger status as much is shown as there is room
+// for, what matters most first: the conditions of Trainer, the counters, other conditions, other fields. The result
+// shares values with the copy, which it does not change. cut is true if something is missing.
 func ShownStatus(copy *unstructured.Unstructured) (shown map[string]any, cut bool) {
 	status, _ := copy.Object["status"].(map[string]any)
+	status = WithoutCondition(status, trainer.TrainJobSuspended, metav1.ConditionFalse)
 	if sizeOf(status) <= MaxStatus {
 		return status, false
 	}
-	const conditions, jobs = "conditions", "jobsStatus"
+	const jobs = "jobsStatus"
 	left := room(MaxStatus)
 	all, _ := status[conditions].([]any)
 	chosen := make([]any, len(all)) // They keep their order.
@@ -51,6 +58,31 @@ func ShownStatus(copy *unstructured.Unstructured) (shown map[string]any, cut boo
 		}
 	}
 	return shown, true
+}
+
+// conditions is the field of a status that has the conditions.
+const conditions = "conditions"
+
+// WithoutCondition returns a status without a condition of this type that has one of these values. It does not change
+// its argument, and returns it if there is no such condition. It returns nil if nothing is left: the CRD accepts no empty
+// status.
+func WithoutCondition(status map[string]any, kind string, values ...metav1.ConditionStatus) map[string]any {
+	all, _ := status[conditions].([]any)
+	unwanted := func(item any) bool {
+		condition, _ := item.(map[string]any)
+		value, _ := condition["status"].(string)
+		return condition["type"] == kind && slices.Contains(values, metav1.ConditionStatus(value))
+	}
+	if !slices.ContainsFunc(all, unwanted) {
+		return status
+	}
+	status = maps.Clone(status)
+	if all = slices.DeleteFunc(slices.Clone(all), unwanted); len(all) > 0 {
+		status[conditions] = all
+	} else if delete(status, conditions); len(status) == 0 {
+		return nil
+	}
+	return status
 }
 
 // isTrainers is true for the conditions that Kubeflow Trainer defines.

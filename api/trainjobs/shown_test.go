@@ -18,6 +18,7 @@ func TestShownStatus(t *testing.T) {
 	condition := func(kind, message string) any {
 		return map[string]any{"type": kind, "status": "True", "reason": "Because", "message": message}
 	}
+	resumed := map[string]any{"type": "Suspended", "status": "False", "reason": "Resumed", "message": "TrainJob is resumed"}
 	letters := func(count int) string { return strings.Repeat("w", count) }
 	wide := func(count int) string { return strings.Repeat("𝄞", count) } // Four bytes each.
 	cutWide := wide(1023) + " ..."
@@ -56,6 +57,19 @@ func TestShownStatus(t *testing.T) {
 				"jobsStatus": counters(2, "node"),
 			},
 			cut: true,
+		},
+		"Resumed": {
+			reason: "clients take the last condition for the state",
+			status: map[string]any{
+				"conditions": []any{condition("OfTomorrow", "x"), resumed}, "jobsStatus": counters(1, "node"),
+			},
+			want: map[string]any{"conditions": []any{condition("OfTomorrow", "x")}, "jobsStatus": counters(1, "node")},
+		},
+		"ResumedOnly": {reason: "the CRD accepts no empty status", status: map[string]any{"conditions": []any{resumed}}},
+		"Suspended": {
+			reason: "the worker's queue holds the copy",
+			status: map[string]any{"conditions": []any{condition("Suspended", "x")}},
+			want:   map[string]any{"conditions": []any{condition("Suspended", "x")}},
 		},
 		"LargeField": {
 			reason: "a field that the hub does not know takes no room from those that it knows",

@@ -186,7 +186,9 @@ func anyCounter(jobsStatus any) bool {
 func (h *hubSide) writeJobStatus(ctx context.Context, status map[string]any) error {
 	said, now := &h.attempt.said, h.Clock.Now()
 	updated := h.job.DeepCopy()
-	updated.Object["status"] = runtime.DeepCopyJSON(status)
+	if updated.Object["status"] = runtime.DeepCopyJSON(status); status == nil {
+		delete(updated.Object, "status")
+	}
 	if said.status.turn.at.IsZero() {
 		h.Budget.spend(now, sizeOf(updated))
 	}

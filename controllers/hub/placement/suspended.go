@@ -6,12 +6,12 @@ package placement
 import (
 	"context"
 	"fmt"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,23 +20,28 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to
-// the jobs that it runs. A job that was never suspended has none. Once the job has a copy, its status comes from the
-// copy. MultiKueue writes the status of a job that it dispatches.
+// sayWhetherSuspended gives a suspended job that has no copy the condition Suspended, as the controller of a cluster
+// gives it to the jobs that it runs. A job that is not suspended has no such condition: clients would take it for a
+// state. Once the job has a copy, its status comes from the copy. MultiKueue writes the status of a job that it
+// dispatches.
 func (w *writer) sayWhetherSuspended(ctx context.Context, f observation) error {
 	if f.kueue.Standing == kueue.MultiKueue {
 		return nil
 	}
-	if trainjobs.Suspended(f.job) == trainjobs.HasCondition(f.job, trainer.TrainJobSuspended) {
+	before, _ := f.job.Object["status"].(map[string]any)
+	status := trainjobs.WithoutCondition(before, trainer.TrainJobSuspended, metav1.ConditionTrue, metav1.ConditionFalse)
+	if trainjobs.Suspended(f.job) {
+		if trainjobs.HasCondition(f.job, trainer.TrainJobSuspended) {
+			return nil
+		}
+		status = withSuspended(status, metav1.NewTime(w.Clock.Now()))
+	}
+	if equality.Semantic.DeepEqual(before, status) {
 		return nil
 	}
-	conditions, err := withSuspension(f.job, metav1.NewTime(w.Clock.Now()))
-	if err != nil {
-		return err
-	}
 	updated := f.job.DeepCopy()
-	if err := unstructured.SetNestedSlice(updated.Object, conditions, "status", "conditions"); err != nil {
-		return fmt.Errorf("set conditions of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+	if updated.Object["status"] = status; status == nil {
+		delete(updated.Object, "status")
 	}
 	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
 	if err := w.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
@@ -45,26 +50,16 @@ func (w *writer) sayWhetherSuspended(ctx context.Context, f observation) error {
 	return nil
 }
 
-// withSuspension returns the job's conditions with a condition Suspended that says what its spec says.
-func withSuspension(job *unstructured.Unstructured, now metav1.Time) ([]any, error) {
-	typed, err := trainjobs.Typed(job)
-	if err != nil {
-		return nil, err
+// withSuspended returns a status with the condition Suspended. It does not change its argument.
+func withSuspended(status map[string]any, now metav1.Time) map[string]any {
+	status = runtime.DeepCopyJSON(status)
+	if status == nil {
+		status = map[string]any{}
 	}
-	condition := metav1.Condition{Type: trainer.TrainJobSuspended, LastTransitionTime: now}
-	if trainjobs.Suspended(job) {
-		condition.Status, condition.Reason = metav1.ConditionTrue, trainer.TrainJobSuspendedReason
-		condition.Message = constants.TrainJobSuspendedMessage
-	} else {
-		condition.Status, condition.Reason = metav1.ConditionFalse, trainer.TrainJobResumedReason
-		condition.Message = constants.TrainJobResumedMessage
-	}
-	meta.SetStatusCondition(&typed.Status.Conditions, condition)
-	conditions := make([]any, len(typed.Status.Conditions))
-	for i := range typed.Status.Conditions {
-		if conditions[i], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&typed.Status.Conditions[i]); err != nil {
-			return nil, fmt.Errorf("convert condition of TrainJob %s/%s: %w", job.GetNamespace(), job.GetName(), err)
-		}
-	}
-	return conditions, nil
+	conditions, _ := status["conditions"].([]any)
+	status["conditions"] = append(conditions, map[string]any{
+		"type": trainer.TrainJobSuspended, "status": string(metav1.ConditionTrue), "reason": trainer.TrainJobSuspendedReason,
+		"message": constants.TrainJobSuspendedMessage, "lastTransitionTime": now.UTC().Format(time.RFC3339),
+	})
+	return status
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -31,6 +32,7 @@ func TestPodsReadyTimeout(t *testing.T) {
 	h.ours.gets(t, "late")
 	h.ours.makeReady(t, "late")
 	h.ready(t, "late")
+	h.showsNoSuspension(t, "late")
 	// A later job that is not ready is evicted. So the time of the first job is over too.
 	h.submit(t, "never", "gate")
 	h.ours.gets(t, "never")
@@ -53,6 +55,20 @@ func (h *hub) evicted(t *testing.T, job string) {
 		}
 		return err
 	})
+}
+
+// showsNoSuspension checks that a job that Kueue has resumed has no condition Suspended, which clients take for its state.
+func (h *hub) showsNoSuspension(t *testing.T, job string) {
+	t.Helper()
+	stored, err := get(t.Context(), h, job)
+	check(t, err)
+	conditions, _, err := unstructured.NestedSlice(stored.Object, "status", "conditions")
+	check(t, err)
+	for _, condition := range conditions {
+		if fields, _ := condition.(map[string]any); fields["type"] == "Suspended" {
+			t.Errorf("the job runs, and has the condition %v", fields)
+		}
+	}
 }
 
 // ready waits until the hub's Kueue says that the pods of a job are ready.
