@@ -8,9 +8,9 @@ import "time"
 const (
 	// quickWrites is how many changes are written at once before they back off. A gang that starts has fewer.
 	quickWrites = 10
-	// leastSpacing is the time between two writes when they begin to back off, and LongestSpacing the time in the end.
+	// leastSpacing is the time between two writes when they begin to back off, and longestSpacing the time in the end.
 	leastSpacing   = time.Second
-	LongestSpacing = 30 * time.Second
+	longestSpacing = 30 * time.Second
 )
 
 // Pace spaces the writes about something that a worker may change for ever. While a change waits for each write, the
@@ -29,8 +29,8 @@ func (p *Pace) spacing() time.Duration {
 	}
 	spacing := leastSpacing
 	for range p.hurried - quickWrites {
-		if spacing *= 2; spacing >= LongestSpacing {
-			return LongestSpacing
+		if spacing *= 2; spacing >= longestSpacing {
+			return longestSpacing
 		}
 	}
 	return spacing

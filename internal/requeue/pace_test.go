@@ -52,10 +52,10 @@ func TestPaceAfterARest(t *testing.T) {
 		now = now.Add(p.Due(now))
 		p.Note(since, now)
 	}
-	if got := p.Due(now); got != LongestSpacing {
-		t.Errorf("after 50 writes without a rest, the next one may come after %v, want %v", got, LongestSpacing)
+	if got := p.Due(now); got != longestSpacing {
+		t.Errorf("after 50 writes without a rest, the next one may come after %v, want %v", got, longestSpacing)
 	}
-	now = now.Add(2 * LongestSpacing)
+	now = now.Add(2 * longestSpacing)
 	p.Note(now, now)
 	if got := p.Due(now); got != 0 {
 		t.Errorf("after a rest, the next one may come after %v, want at once", got)
