@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -69,13 +68,18 @@ func circumstancesOf(f observation, job *queue.Job, runtime string) string {
 	if err == nil && policy != nil {
 		rules, expression = rulesAtWorker(policy.Spec), keyOf(policy.Expression, &job.Job)
 	}
-	annotations := map[string]string{}
-	for key, value := range f.job.GetAnnotations() {
-		if key == v1alpha1.AnnotationClusters || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && key != corev1.LastAppliedConfigAnnotation {
-			annotations[key] = value
+	return digest(f.job.GetGeneration(), atWorker(f.job.GetLabels()), atWorker(f.job.GetAnnotations()), runtime, rules, expression)
+}
+
+// atWorker returns the labels or annotations of a job that reach its copy, and the pin, which selects workers.
+func atWorker(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range all {
+		if key == v1alpha1.AnnotationClusters || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !v1alpha1.IsTrackingName(key) {
+			kept[key] = value
 		}
 	}
-	return digest(f.job.GetGeneration(), f.job.GetLabels(), annotations, runtime, rules, expression)
+	return kept
 }
 
 // rulesAtWorker returns a policy's spec without what says nothing about workers and copies: which jobs it is for, in

@@ -182,6 +182,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			reason: "the copy has it, and an admission policy there may read it", want: []v1alpha1.ClusterName{east, west},
 			change: annotate("team", "research"),
 		},
+		"Tracking": {
+			reason: "a tool writes it when it applies the job again, and it stays on the hub", want: []v1alpha1.ClusterName{""},
+			change: annotate("argocd.argoproj.io/tracking-id", "another"),
+		},
 		"TTL": {
 			reason: "it stays on the hub", want: []v1alpha1.ClusterName{""},
 			change: annotate(v1alpha1.AnnotationTTL, "1h"),
