@@ -263,7 +263,7 @@ func workloadOf(object *unstructured.Unstructured) countedWorkload {
 			if rest := left[assigned.Name]; rest < count && count > 0 {
 				amount = amount / int64(count) * int64(max(rest, 0))
 			}
-			if flavor := assigned.Flavors[name]; flavor != "" && amount > 0 {
+			if flavor := assigned.Flavors[name]; flavor != "" && name != "" && amount > 0 {
 				counted.used[flavorResource{flavor, name}] += amount
 			}
 		}

@@ -196,6 +196,9 @@ func HardTaints(taints []corev1.Taint) []corev1.Taint {
 
 // snapshotOf returns the snapshot of a report, without the nodes' names. Its error says what in the report is invalid.
 func snapshotOf(report *v1alpha1.CapacityReport) (*Snapshot, error) {
+	if err := check(report); err != nil {
+		return nil, err
+	}
 	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue}
 	for i := range report.Gangs {
 		gang := &report.Gangs[i]
@@ -258,11 +261,15 @@ func gangsOfRow(report *v1alpha1.CapacityReport, row *v1alpha1.ReportedNodes) (m
 			return nil, fmt.Errorf("there is no gang at position %d", use.Gang)
 		}
 		gang := &report.Gangs[use.Gang]
+		key := types.NamespacedName{Namespace: gang.Namespace, Name: gang.Name}
+		if _, has := gangs[key]; has {
+			return nil, fmt.Errorf("gang %s is there twice", key)
+		}
 		used, err := amountsOf(report, use.Used)
 		if err != nil {
 			return nil, err
 		}
-		gangs[types.NamespacedName{Namespace: gang.Namespace, Name: gang.Name}] = used
+		gangs[key] = used
 	}
 	return gangs, nil
 }
@@ -273,7 +280,10 @@ func amountsOf(report *v1alpha1.CapacityReport, amounts v1alpha1.Amounts) (Resou
 	}
 	resources := make(Resources, len(amounts))
 	for i, amount := range amounts {
-		if amount != 0 {
+		switch {
+		case amount < 0:
+			return nil, fmt.Errorf("%d of %s is negative", amount, report.Resources[i])
+		case amount > 0:
 			resources[report.Resources[i]] = amount
 		}
 	}

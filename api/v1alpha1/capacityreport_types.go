@@ -62,6 +62,7 @@ type ReportedNodeGroup struct {
 // ReportedNodes is a number of nodes that are alike in everything.
 type ReportedNodes struct {
 	// nodes is the number of nodes in this row.
+	// +kubebuilder:validation:Minimum=1
 	Nodes int32 `json:"nodes"`
 	// used is what is used on each node: the sum of the requests of the pods that are bound to it and not over.
 	Used Amounts `json:"used"`
@@ -82,8 +83,10 @@ type ReportedUse struct {
 // ReportedGang is a JobSet with pods.
 type ReportedGang struct {
 	// namespace is the namespace of the JobSet.
+	// +kubebuilder:validation:MinLength=1
 	Namespace string `json:"namespace"`
 	// name is the name of the JobSet.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// pods are the gang's pods by replicated job.
 	// +listType=atomic
@@ -125,6 +128,7 @@ type CapacityReport struct {
 	// positions.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:items:MinLength=1
 	Labels []string `json:"labels,omitempty"`
 	// nodeGroups are all nodes.
 	// +optional

@@ -33,6 +33,7 @@ type KueueQuota struct {
 // KueueClusterQueue is a ClusterQueue.
 type KueueClusterQueue struct {
 	// name is the name of the ClusterQueue.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// cohort is the name of its cohort. Empty: it has none.
 	// +optional
@@ -53,6 +54,7 @@ type KueueClusterQueue struct {
 // KueueCohort is a Cohort.
 type KueueCohort struct {
 	// name is the name of the Cohort.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// parent is the name of its parent. Empty: it is a root.
 	// +optional
@@ -78,6 +80,7 @@ type KueueResourceGroup struct {
 // KueueFlavorQuotas are the quotas of one flavor.
 type KueueFlavorQuotas struct {
 	// name is the name of the ResourceFlavor.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// quotas are the quotas by resource.
 	// +optional
@@ -103,8 +106,10 @@ type KueueResourceQuota struct {
 // KueueLocalQueue is a LocalQueue.
 type KueueLocalQueue struct {
 	// namespace is the namespace of the LocalQueue.
+	// +kubebuilder:validation:MinLength=1
 	Namespace string `json:"namespace"`
 	// name is the name of the LocalQueue.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// clusterQueue is the name of its ClusterQueue.
 	// +optional
@@ -117,6 +122,7 @@ type KueueLocalQueue struct {
 // KueueFlavor is a ResourceFlavor.
 type KueueFlavor struct {
 	// name is the name of the ResourceFlavor.
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 	// labels are the labels of its nodes.
 	// +optional
@@ -134,8 +140,10 @@ type KueueFlavor struct {
 // KueueWorkload is the Workload of a TrainJob.
 type KueueWorkload struct {
 	// namespace is the namespace of the Workload and its TrainJob.
+	// +kubebuilder:validation:MinLength=1
 	Namespace string `json:"namespace"`
 	// job is the name of the TrainJob.
+	// +kubebuilder:validation:MinLength=1
 	Job string `json:"job"`
 	// queue is the name of the LocalQueue.
 	// +optional
@@ -152,6 +160,7 @@ type KueueWorkload struct {
 // KueueAmount is an amount of one resource of a flavor.
 type KueueAmount struct {
 	// flavor is the name of the ResourceFlavor.
+	// +kubebuilder:validation:MinLength=1
 	Flavor string `json:"flavor"`
 	// resource is the name of the resource.
 	Resource corev1.ResourceName `json:"resource"`

@@ -206,6 +206,10 @@ func TestHostileTrees(t *testing.T) {
 				Cohorts: []v1alpha1.KueueCohort{{Parent: "x"}}, ClusterQueues: chain(1).ClusterQueues, LocalQueues: chain(1).LocalQueues,
 			},
 		},
+		"EmptyCohortAlone": {
+			reason: "there is no place that it could get", counted: &v1alpha1.KueueQuota{Cohorts: []v1alpha1.KueueCohort{{Parent: "x"}}},
+			want: "the worker has no LocalQueue ns/a",
+		},
 		"Deep": {reason: "63 cohorts and the ClusterQueue are 64 levels", counted: chain(63)},
 		"TooDeep": {
 			reason: "each level costs time", counted: chain(64),
