@@ -8,6 +8,7 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -58,6 +59,36 @@ func OnNodes(name string, labels map[string]string, tolerations []corev1.Tolerat
 	return trainer.ReplicatedJobPatch{Name: name, Template: &trainer.JobTemplatePatch{
 		Spec: &trainer.JobSpecPatch{Template: &trainer.PodTemplatePatch{Spec: pod}},
 	}}
+}
+
+// TakeFlavorTolerations takes the tolerations out of the entry of HubFlavorsManager, and returns them by replicated job.
+// Kubeflow Trainer merges the tolerations of a pod as one value: those of a later entry replace those of the runtime and
+// of the user.
+func TakeFlavorTolerations(job *trainer.TrainJob) map[string][]corev1.Toleration {
+	taken := map[string][]corev1.Toleration{}
+	for i := range job.Spec.RuntimePatches {
+		if job.Spec.RuntimePatches[i].Manager != HubFlavorsManager {
+			continue
+		}
+		for _, patched := range PatchedJobs(job.Spec.RuntimePatches[i]) {
+			if t := patched.Template; t != nil && t.Spec != nil && t.Spec.Template != nil && t.Spec.Template.Spec != nil {
+				pod := t.Spec.Template.Spec
+				taken[patched.Name], pod.Tolerations = pod.Tolerations, nil
+			}
+		}
+	}
+	return taken
+}
+
+// WithTolerations returns tolerations, and of others those that are not among them.
+func WithTolerations(tolerations, others []corev1.Toleration) []corev1.Toleration {
+	all := slices.Clip(tolerations)
+	for i := range others {
+		if !slices.ContainsFunc(all, func(t corev1.Toleration) bool { return equality.Semantic.DeepEqual(t, others[i]) }) {
+			all = append(all, others[i])
+		}
+	}
+	return all
 }
 
 // SetHubFlavors replaces Kueue's entry by an entry of HubFlavorsManager, which comes last. With nil it only takes

@@ -33,7 +33,7 @@ func newCopy(
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
 	copy.SetLabels(merged(inQueue(carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue), labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
-	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate)
+	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate, dispatch.Spec.PodSets)
 	return copy
 }
 
@@ -58,15 +58,15 @@ func sourceOf(job *unstructured.Unstructured) string {
 
 // newSpec is the spec that the copy of job is created with. The entry of the hub's Kueue stays on the hub: it names the
 // hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
-// entry says about nodes.
-func newSpec(job *unstructured.Unstructured, flavors bool) map[string]any {
+// entry says about nodes, beside what the podSets of its Dispatch tolerate without it.
+func newSpec(job *unstructured.Unstructured, flavors bool, podSets []v1alpha1.PodSet) map[string]any {
 	spec := runtime.DeepCopyJSON(trainjobs.Spec(job))
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
 	if patches, ok := spec[fieldPatches].([]any); ok {
-		if patches = sentPatches(patches, flavors); len(patches) == 0 {
+		if patches = sentPatches(patches, flavors, podSets); len(patches) == 0 {
 			delete(spec, fieldPatches)
 		} else {
 			spec[fieldPatches] = patches
@@ -76,11 +76,11 @@ func newSpec(job *unstructured.Unstructured, flavors bool) map[string]any {
 }
 
 // sentPatches are the runtimePatches of a job that its copy gets.
-func sentPatches(patches []any, flavors bool) []any {
+func sentPatches(patches []any, flavors bool, podSets []v1alpha1.PodSet) []any {
 	kueue := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == trainjobs.KueueManager })
 	var nodes map[string]any
 	if flavors && kueue >= 0 {
-		nodes = nodesOfFlavors(patches[kueue])
+		nodes = nodesOfFlavors(patches[kueue], podSets)
 	}
 	sent := slices.DeleteFunc(patches, func(patch any) bool { return trainjobs.OfHubKueue(managerOf(patch)) })
 	if nodes != nil {
@@ -89,8 +89,9 @@ func sentPatches(patches []any, flavors bool) []any {
 	return sent
 }
 
-// nodesOfFlavors returns what an entry of Kueue says about nodes, nil for nothing.
-func nodesOfFlavors(patch any) map[string]any {
+// nodesOfFlavors returns what an entry of Kueue says about nodes, nil for nothing. The tolerations of an entry replace
+// those of the runtime and of the user. So the entry has these too, from the PodSets, which were derived with them.
+func nodesOfFlavors(patch any, podSets []v1alpha1.PodSet) map[string]any {
 	fields, _ := patch.(map[string]any)
 	var entry trainer.RuntimePatch
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &entry); err != nil {
@@ -99,6 +100,13 @@ func nodesOfFlavors(patch any) map[string]any {
 	flavors := trainjobs.FlavorsOf(entry)
 	if flavors == nil {
 		return nil
+	}
+	for _, patched := range trainjobs.PatchedJobs(*flavors) {
+		pod := patched.Template.Spec.Template.Spec
+		at := slices.IndexFunc(podSets, func(set v1alpha1.PodSet) bool { return set.Name == patched.Name })
+		if len(pod.Tolerations) > 0 && at >= 0 {
+			pod.Tolerations = trainjobs.WithTolerations(podSets[at].Tolerations, pod.Tolerations)
+		}
 	}
 	nodes, err := runtime.DefaultUnstructuredConverter.ToUnstructured(flavors)
 	if err != nil {

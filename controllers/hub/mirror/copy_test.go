@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -111,12 +112,24 @@ func TestNewCopyWithFlavors(t *testing.T) {
 		reason  string
 		flavors v1alpha1.HubFlavors
 		patches []any
+		podSets []v1alpha1.PodSet
 		want    any
 	}{
 		"Default":   {reason: "they are accounts", patches: []any{kueue}},
 		"Ignore":    {reason: "they are accounts", flavors: v1alpha1.HubFlavorsIgnore, patches: []any{kueue, users}, want: []any{users}},
 		"Require":   {reason: "they count for the choice only", flavors: v1alpha1.HubFlavorsRequire, patches: []any{users, kueue}, want: []any{users}},
 		"Propagate": {reason: "the pods go to such nodes", flavors: v1alpha1.HubFlavorsPropagate, patches: []any{kueue, users}, want: []any{users, flavors}},
+		"Tolerations": {
+			reason: "the tolerations of an entry replace those of the runtime and of the user", flavors: v1alpha1.HubFlavorsPropagate,
+			patches: []any{kueue},
+			podSets: []v1alpha1.PodSet{{Name: "node", Tolerations: []corev1.Toleration{
+				{Key: "gpu", Operator: corev1.TolerationOpExists}, {Key: "spot", Operator: corev1.TolerationOpExists},
+			}}},
+			want: []any{entry("trainyard.dev/hub-flavors", job("node", nil, map[string]any{
+				"nodeSelector": map[string]any{"gpu": "h100"},
+				"tolerations":  append([]any{map[string]any{"key": "gpu", "operator": "Exists"}}, taint...),
+			}))},
+		},
 		"Nothing": {
 			reason: "flavors without labels say nothing", flavors: v1alpha1.HubFlavorsPropagate,
 			patches: []any{entry("kueue.x-k8s.io/manager", job("node", queue, map[string]any{}))},
@@ -129,7 +142,9 @@ func TestNewCopyWithFlavors(t *testing.T) {
 			})
 			before := job.DeepCopy()
 			policy := &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{HubFlavors: test.flavors}}
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), policy, "hub", nil))["runtimePatches"]); diff != "" {
+			dispatch := testDispatch()
+			dispatch.Spec.PodSets = test.podSets
+			if diff := cmp.Diff(test.want, specOf(newCopy(job, dispatch, policy, "hub", nil))["runtimePatches"]); diff != "" {
 				t.Errorf("newCopy() (-want +got): %s\n%s", test.reason, diff)
 			}
 			if diff := cmp.Diff(before.Object, job.Object); diff != "" {

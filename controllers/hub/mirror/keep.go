@@ -98,7 +98,7 @@ func (k keeper) restore(ctx context.Context) error {
 	if generation <= 1 || generation == restored.checked {
 		return nil
 	}
-	wanted := newSpec(k.job, false) // Flavors are not compared.
+	wanted := newSpec(k.job, false, nil) // Flavors are not compared.
 	if sameSpec(wanted, specOf(k.copy)) {
 		restored.checked = generation
 		return nil

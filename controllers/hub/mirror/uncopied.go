@@ -40,7 +40,7 @@ func (a announcer) uncopied() {
 	if trainjobs.Suspended(a.job) {
 		return // The next copy has the change.
 	}
-	if names := uncopied(newSpec(a.job, false), specOf(a.copy)); len(names) > 0 {
+	if names := uncopied(newSpec(a.job, false, nil), specOf(a.copy)); len(names) > 0 {
 		a.record(corev1.EventTypeWarning, "ChangeNotCopied",
 			"The copy on worker %q does not get the change of %s, because it was made before; to bring the change to a new copy, "+
 				"suspend the TrainJob, and resume it", a.Cluster, strings.Join(names, ", "))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -75,6 +76,7 @@ func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error)
 
 // derive applies the job to its runtime. It may change both.
 func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) (demand Demand, err error) {
+	flavors := trainjobs.TakeFlavorTolerations(job)
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	info, err := runtimeInfo(d.runtimes[key], job, spec)
 	if err != nil {
@@ -90,6 +92,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	}
 	for i, pod := range pods {
 		podSet := newPodSet(pod, info.TemplateSpec.PodSets[i], ptr.Deref(jobSet.ReplicatedJobs[i].Replicas, 1))
+		podSet.Tolerations = trainjobs.WithTolerations(podSet.Tolerations, flavors[podSet.Name])
 		if err := checkForm(&podSet); err != nil {
 			return Demand{}, err
 		}

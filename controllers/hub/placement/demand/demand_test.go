@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -195,6 +196,55 @@ func TestDerive(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got.PodSets); diff != "" {
 				t.Errorf("derive(): %s (-want +got):\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// TestTolerationsOfFlavors: a flavor adds its tolerations to those of the runtime, or to those of the user, which replace
+// the runtime's.
+func TestTolerationsOfFlavors(t *testing.T) {
+	d := newTestDeriver(t)
+	tolerate := func(keys ...string) (tolerations []corev1.Toleration) {
+		for _, key := range keys {
+			tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+		}
+		return tolerations
+	}
+	users := trainjobs.HubFlavors([]trainer.ReplicatedJobPatch{trainjobs.OnNodes("node", nil, tolerate("team"))})
+	users.Manager = "example.com/user"
+	for name, test := range map[string]struct {
+		reason  string
+		patches []trainer.RuntimePatch
+		flavor  []corev1.Toleration
+		want    []corev1.Toleration
+	}{
+		"Runtime":   {reason: "the runtime's stay", flavor: tolerate("spot"), want: tolerate("gpu", "spot")},
+		"User":      {reason: "the user's stay", patches: []trainer.RuntimePatch{*users}, flavor: tolerate("spot"), want: tolerate("team", "spot")},
+		"Same":      {reason: "once is enough", flavor: tolerate("gpu", "spot"), want: tolerate("gpu", "spot")},
+		"NoneOfIts": {reason: "a flavor may have labels only", want: tolerate("gpu")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var spec trainer.TrainingRuntimeSpec
+			if err := yaml.UnmarshalStrict([]byte(torch), &spec); err != nil {
+				t.Fatal(err)
+			}
+			job := &trainer.TrainJob{Spec: trainer.TrainJobSpec{
+				RuntimeRef:     trainer.RuntimeRef{Name: "r", Kind: new("ClusterTrainingRuntime"), APIGroup: new("trainer.kubeflow.org")},
+				RuntimePatches: test.patches,
+			}}
+			trainjobs.SetHubFlavors(job, trainjobs.HubFlavors([]trainer.ReplicatedJobPatch{
+				trainjobs.OnNodes("node", map[string]string{"zone": "b"}, test.flavor),
+			}))
+			got, err := d.derive(job, &spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got.PodSets[0].Tolerations); diff != "" {
+				t.Errorf("tolerations: %s (-want +got):\n%s", test.reason, diff)
+			}
+			if zone := got.PodSets[0].NodeSelector["zone"]; zone != "b" {
+				t.Errorf("the pods go to zone %q, want that of the flavor", zone)
 			}
 		})
 	}
