@@ -73,6 +73,8 @@ const (
 	ReportMissing
 	// ReportStale: nobody renews the report any more.
 	ReportStale
+	// Unusable: the hub cannot decide with the inventory.
+	Unusable
 	// QuotaMissing: quota is asked for, but nobody can count it.
 	QuotaMissing
 )

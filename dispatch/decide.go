@@ -91,6 +91,8 @@ type Decision struct {
 // Decide chooses the worker with the highest score among the workers that pass all filters. The order of workers,
 // policies, PodSets and nodes does not change the answer.
 func Decide(job Job, policies []Policy, workers []Worker) Decision {
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	f := newFilters(job, policies)
 	decision := Decision{}
 	if f.policy != nil {
@@ -106,6 +108,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	tie := newRendezvous(job.UID)
 	best, fitting := contender{}, 0
 	for i := range workers {
+		at = workers[i].Name
 		results[i] = f.check(&workers[i])
 		if results[i] != fits {
 			continue
@@ -119,11 +122,12 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 			best = c
 		}
 	}
-	if fitting == 0 {
+	if at = ""; fitting == 0 {
 		reason, message := f.waits(workers, results)
 		decision.Reason, decision.Message = reason, Cut(message)
 		return decision
 	}
+	at = best.worker.Name
 	f.gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
 	decision.Message = scores.message(best.worker) + placedNote(fitting)
@@ -155,6 +159,8 @@ const maxExplanation = 1000
 // Explain says for each worker, sorted by name, whether the job fits there and with which score, or which filter of
 // Decide rejected it. With more than maxExplanation workers it keeps those closest to taking the job.
 func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	f := newFilters(job, policies)
 	workers = seenBy(&job, workers)
 	scores := newScores(f, workers)
@@ -164,6 +170,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 	}
 	all := make([]checked, len(workers))
 	for i := range workers {
+		at = workers[i].Name
 		all[i] = checked{worker: &workers[i], result: f.check(&workers[i])}
 	}
 	byName := func(a, b checked) int { return cmp.Compare(a.worker.Name, b.worker.Name) }
@@ -174,6 +181,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 	slices.SortFunc(all, byName)
 	lines := make([]v1alpha1.ClusterExplanation, len(all))
 	for i, j := range all {
+		at = j.worker.Name
 		lines[i] = v1alpha1.ClusterExplanation{
 			Cluster: j.worker.Name,
 			Reason:  f.reason(j.worker, j.result),

@@ -133,6 +133,7 @@ func (f *filters) reason(w *Worker, r filterResult) string {
 
 // message says why a filter rejected a worker.
 func (f *filters) message(w *Worker, r filterResult) string {
+	defer Blame(&w.Name)
 	switch r {
 	case excluded:
 		return f.job.Excluded[w.Name].Message
@@ -206,7 +207,10 @@ func (f *filters) waits(workers []Worker, results []filterResult) (reason, messa
 		return v1alpha1.ReasonNoWorkers, "no worker is Ready: " + summary
 	}
 	reason = ""
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for i := range workers {
+		at = workers[i].Name
 		if results[i] != excluded || !f.gang.fits(workers[i].Nodes) {
 			continue
 		}

@@ -137,7 +137,10 @@ func (q *queueQuota) hold(podSets []v1alpha1.PodSet, nodes func(whole *Nodes) *N
 // seenBy returns the workers as a job sees them. They are the same without the quota of a Kueue.
 func seenBy(job *Job, workers []Worker) []Worker {
 	seen := workers
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for i := range workers {
+		at = workers[i].Name
 		if n := workers[i].Nodes; n == nil || n.quota == nil {
 			continue
 		}

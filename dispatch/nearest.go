@@ -23,7 +23,10 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	}
 	workers = seenBy(&job, workers)
 	var nearest unfit
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for i := range workers {
+		at = workers[i].Name
 		c := unfit{worker: &workers[i], result: f.check(&workers[i])}
 		if c.result == insufficient {
 			c.places = c.worker.Nodes.Places(job.PodSets)

@@ -74,11 +74,13 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
 		return Preemption{}, false
 	}
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	workers = seenBy(&job, workers)
 	slow, runs := false, make(map[v1alpha1.ClusterName]Occupancy, len(workers))
 	for i := range workers {
 		w := &workers[i]
-		if f.open(w) != fits {
+		if at = w.Name; f.open(w) != fits {
 			continue
 		}
 		if f.gang.fits(w.Nodes) {
@@ -88,7 +90,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 		runs[w.Name] = occupancy(w.Name)
 		slow = slow || slices.ContainsFunc(runs[w.Name].Victims(), isSlow)
 	}
-	if !slow {
+	if at = ""; !slow {
 		return preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return runs[name] })
 	}
 	if p, ok = preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return quick{runs[name]} }); ok {
@@ -109,15 +111,18 @@ func (q quick) Victims() []Victim {
 func preempt(f *filters, workers []Worker, occupancy func(v1alpha1.ClusterName) Occupancy) (p Preemption, ok bool) {
 	job := f.job
 	var sites []*site
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for i := range workers {
 		w := &workers[i]
-		if f.open(w) != fits {
+		if at = w.Name; f.open(w) != fits {
 			continue
 		}
 		if s := newSite(f, w, occupancy(w.Name)); s != nil {
 			sites = append(sites, s)
 		}
 	}
+	at = ""
 	sort(job.UID, sites)
 	// A pair is searched only if no single victim is enough.
 	if best := choose(job.UID, sites[:singles(sites)], (*site).one); best != nil {
@@ -134,7 +139,10 @@ func preempt(f *filters, workers []Worker, occupancy func(v1alpha1.ClusterName) 
 // sort puts the workers first on which most of the job has room already.
 func sort(job types.UID, sites []*site) {
 	tie, share := newRendezvous(job), map[*site]float64{}
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for _, s := range sites {
+		at = s.worker.Name
 		share[s] = s.share(s.worker.Nodes)
 	}
 	slices.SortFunc(sites, func(a, b *site) int {
@@ -338,7 +346,10 @@ func (l loss) compare(other loss) int {
 func choose(job types.UID, sites []*site, search func(*site) []int) *site {
 	var best *site
 	tie := newRendezvous(job)
+	var at v1alpha1.ClusterName
+	defer Blame(&at)
 	for _, s := range sites {
+		at = s.worker.Name
 		if s.chosen = search(s); s.chosen == nil {
 			continue
 		}

@@ -81,6 +81,8 @@ type Cluster struct {
 		troubles map[call]trouble
 		// excesses are the resources whose list or watch gave more than it may when it was last asked for.
 		excesses map[string]excess
+		// doubt is why the hub cannot decide with the inventory. Empty: it can.
+		doubt string
 		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
 	}
@@ -179,6 +181,21 @@ func (c *Cluster) Cache() cache.Cache { return c.caches }
 
 // Inventory returns what the worker has and what its pods use. Status.Capacity says whether it is reliable.
 func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }
+
+// Doubt makes the status say that the inventory cannot be used, and why. An empty reason takes that back.
+func (c *Cluster) Doubt(why string, stack []byte) {
+	c.mu.Lock()
+	changed := c.locked.doubt != why
+	c.locked.doubt = why
+	c.mu.Unlock()
+	if !changed {
+		return
+	}
+	if why != "" {
+		c.log.Error(nil, "Worker takes no jobs, because a decision has panicked over it", "reason", why, "stack", string(stack))
+	}
+	poke(c.wake)
+}
 
 // retarget takes another target. It returns false if that target needs a new Cluster.
 func (c *Cluster) retarget(t target) bool {

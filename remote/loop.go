@@ -179,7 +179,13 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	if v.state != Connected {
 		return capacity.Pending, ""
 	}
-	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
+	state, message := l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if state == capacity.Known && l.locked.doubt != "" {
+		return capacity.Unusable, l.locked.doubt
+	}
+	return state, message
 }
 
 // refusal returns the code with which the worker refuses to show a resource: 404, 403, or 0 for none.

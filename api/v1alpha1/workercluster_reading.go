@@ -18,7 +18,8 @@ func (s *WorkerClusterStatus) ReadyReason() string {
 // Without JobSet it gets no new jobs either, and its jobs are taken back.
 func (s *WorkerClusterStatus) Answers() bool {
 	switch s.ReadyReason() {
-	case ReasonConnected, ReasonCapacityReportMissing, ReasonCapacityReportStale, ReasonQuotaMissing, ReasonJobSetAPIMissing:
+	case ReasonConnected, ReasonCapacityReportMissing, ReasonCapacityReportStale, ReasonQuotaMissing, ReasonCapacityUnusable,
+		ReasonJobSetAPIMissing:
 		return true
 	}
 	return false

@@ -77,7 +77,10 @@ func (p *pass) answer(e *entry) dispatch.Decision {
 	if decision.Reason != v1alpha1.ReasonNoFit {
 		return decision
 	}
+	var worker v1alpha1.ClusterName
+	defer dispatch.Blame(&worker)
 	for name, r := range p.q.reservations {
+		worker = name
 		if at := p.q.index[name]; r.isBefore(e) && isOpen(&p.workers[at]) && p.places.mayFit(c, p.workers[at].Nodes) &&
 			c.decide(e, p.workers[at:at+1]).Cluster != "" {
 			p.block(c, name)

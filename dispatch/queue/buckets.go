@@ -161,8 +161,11 @@ func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 // most returns the highest number of places for pods with the bucket's request that one of the given workers has.
 func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 	most := int64(-1)
+	var worker v1alpha1.ClusterName
+	defer dispatch.Blame(&worker)
 	for _, i := range at {
-		if w := &workers[i]; isOpen(w) {
+		w := &workers[i]
+		if worker = w.Name; isOpen(w) {
 			most = max(most, p.of(w.Nodes, b))
 		}
 	}

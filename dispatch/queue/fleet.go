@@ -29,6 +29,8 @@ type Fleet interface {
 	Evict(preemption dispatch.Preemption, job *Job)
 	// Evicting returns the worker on which jobs are being stopped to make room for a job, or "".
 	Evicting(job types.UID) v1alpha1.ClusterName
+	// Lose records a panic over a worker. From then on Workers shows the worker as not Ready, and as changed.
+	Lose(panicked *dispatch.WorkerPanic)
 }
 
 // fitsEmpty says whether a job would be placed on a worker if no job ran there. fits says whether it would be placed on

@@ -303,6 +303,9 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 	f.site(preemption.Cluster).stale = true
 }
 
+// Lose implements queue.Fleet.
+func (f *fleet) Lose(panicked *dispatch.WorkerPanic) { panic(panicked.Value) }
+
 // Evicting implements queue.Fleet.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	if f.ending == 0 {

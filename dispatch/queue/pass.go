@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 )
 
@@ -21,9 +22,27 @@ type Outcome struct {
 
 // Pass decides, in order, about all jobs that a change since the last pass could help. It returns the jobs that it has
 // placed, and the jobs with a new answer: the first of a class, and all its jobs if they wait for something else now.
+// After a panic over one worker Pass does without the worker, see Fleet.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now
+	for {
+		panicked := p.run()
+		if panicked == nil {
+			break
+		}
+		fleet.Lose(panicked)
+		p.restart()
+	}
+	clear(q.places)
+	q.agenda = p.agenda
+	return p.outcomes
+}
+
+// run does the rounds of a pass. A panic over one worker ends it.
+func (p *pass) run() (panicked *dispatch.WorkerPanic) {
+	defer func() { panicked = dispatch.BlamedOn(recover()) }()
+	q := p.q
 	p.look()
 	for {
 		p.round()
@@ -40,9 +59,22 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	for i := range p.workers {
 		q.seen[i].revision = p.workers[i].Revision
 	}
-	clear(q.places)
-	q.agenda = p.agenda
-	return p.outcomes
+	return nil
+}
+
+// restart makes the pass decide about all jobs again. What it has placed stays.
+func (p *pass) restart() {
+	for _, c := range p.agenda {
+		c.queued = false
+	}
+	clear(p.agenda)
+	p.agenda, p.changed, p.again = p.agenda[:0], nil, nil
+	clear(p.places)
+	clear(p.lowest)
+	for _, c := range p.q.classes {
+		c.renew()
+		p.q.await(c)
+	}
 }
 
 // pass is a running pass. It numbers the workers by their position in workers, whose order does not change meanwhile.
@@ -269,9 +301,11 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 		return p.askAll(e)
 	}
 	p.few = p.few[:0]
+	var worker v1alpha1.ClusterName
+	defer dispatch.Blame(&worker)
 	for _, at := range p.changed {
 		w := &p.workers[at]
-		if !isOpen(w) || !p.places.mayFit(c, w.Nodes) {
+		if worker = w.Name; !isOpen(w) || !p.places.mayFit(c, w.Nodes) {
 			continue
 		}
 		p.few = append(p.few, *w)
@@ -280,7 +314,7 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 			last.Nodes, last.Revision = r.nodes(w, p.fleet, p.now), 0
 		}
 	}
-	if len(p.few) == 0 {
+	if worker = ""; len(p.few) == 0 {
 		return dispatch.Decision{}
 	}
 	if 4*len(p.few) >= len(p.workers) {

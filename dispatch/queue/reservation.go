@@ -28,6 +28,7 @@ func (r *reservation) isBefore(e *entry) bool { return r != nil && r.entry != e 
 // put their pods where the job needs the room. So they get no node that the job could use if jobs are being stopped for
 // the job, or if the job has waited for its reserveAfter once more.
 func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dispatch.Nodes {
+	defer dispatch.Blame(&w.Name)
 	e := r.entry
 	closed := !now.Before(e.due().Add(e.class.rules.reserveAfter)) || fleet.Evicting(e.UID) == w.Name
 	if r.held != nil && r.revision == w.Revision && r.closed == closed {
@@ -82,17 +83,18 @@ func (q *Queue) held(e *entry, workers []dispatch.Worker, fleet Fleet) (restore 
 	var changes []change
 	for name, r := range q.reservations {
 		if at, known := q.index[name]; known && at < len(workers) && workers[at].Name == name && r.isBefore(e) {
-			w := &workers[at]
-			held := r.nodes(w, fleet, q.now)
-			changes = append(changes, change{at, w.Nodes, w.Revision})
-			w.Nodes, w.Revision = held, 0 // No answer for these nodes may be cached.
+			changes = append(changes, change{at, r.nodes(&workers[at], fleet, q.now), 0}) // No answer for these nodes may be cached.
 		}
 	}
-	return func() {
-		for _, c := range changes {
-			workers[c.at].Nodes, workers[c.at].Revision = c.nodes, c.revision
+	swap := func() {
+		for i := range changes {
+			c := &changes[i]
+			w := &workers[c.at]
+			w.Nodes, w.Revision, c.nodes, c.revision = c.nodes, c.revision, w.Nodes, w.Revision
 		}
 	}
+	swap()
+	return swap
 }
 
 // prune ends reservations whose job may not go to the worker any more, or would not fit there without other jobs.
@@ -140,6 +142,7 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 			return true
 		}
 		w := &p.workers[at]
+		defer dispatch.Blame(&w.Name)
 		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue)).Places(e.PodSets)
 		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places

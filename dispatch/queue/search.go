@@ -25,6 +25,7 @@ func (p *pass) each(all bool, visit func(at int) bool) {
 // mayFitEmpty is false if the class certainly does not fit on a worker even if no job runs there.
 func (p *pass) mayFitEmpty(c *class, at int) bool {
 	w := &p.workers[at]
+	defer dispatch.Blame(&w.Name)
 	return isOpen(w) && p.places.mayFit(c, p.fleet.Empty(w.Name))
 }
 

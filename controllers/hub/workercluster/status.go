@@ -93,6 +93,8 @@ func capacityReadiness(connection remote.Status) (reason, message string) {
 		return v1alpha1.ReasonCapacityReportStale, connection.CapacityMessage
 	case capacity.QuotaMissing:
 		return v1alpha1.ReasonQuotaMissing, connection.CapacityMessage
+	case capacity.Unusable:
+		return v1alpha1.ReasonCapacityUnusable, connection.CapacityMessage
 	case capacity.Known:
 	}
 	message = "the worker answers and has the TrainJob and JobSet APIs"

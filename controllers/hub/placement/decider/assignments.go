@@ -161,6 +161,14 @@ func (s *assignments) evict(a *assignment, eviction *v1alpha1.Eviction, at time.
 	}
 }
 
+// evictions returns the jobs that are to leave their worker.
+func (s *assignments) evictions() (keys []types.NamespacedName) {
+	for _, a := range s.evicted {
+		keys = append(keys, a.key)
+	}
+	return keys
+}
+
 // evictedFor returns the jobs that are being stopped for a job, and the jobs that have left for it and may have pods on
 // their worker. Jobs that take too long are not among them.
 func (s *assignments) evictedFor(job types.UID) (stopping, departed []*assignment) {

@@ -63,7 +63,9 @@ func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.Clu
 func (d *Decider) FitsEmpty(key types.NamespacedName) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.list.FitsEmpty(key, d.fleet)
+	var fit bool
+	d.without(func() { fit = d.list.FitsEmpty(key, d.fleet) })
+	return fit
 }
 
 // fits is the answer while the promise is good.

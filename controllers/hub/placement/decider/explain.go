@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -20,17 +21,34 @@ const maxExplained = 64
 
 // Explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
 func (d *Decider) Explain(job *queue.Job) []v1alpha1.ClusterExplanation {
+	for {
+		explanation, panicked := d.tryExplain(job)
+		if panicked == nil {
+			return explanation
+		}
+		d.mu.Lock()
+		if d.fleet.lost(panicked.Worker) == "" { // Somebody else may have lost it meanwhile.
+			d.fleet.Lose(panicked)
+		}
+		d.mu.Unlock()
+		d.Changed()
+	}
+}
+
+// tryExplain is Explain, or a panic over one worker.
+func (d *Decider) tryExplain(job *queue.Job) (explanation []v1alpha1.ClusterExplanation, panicked *dispatch.WorkerPanic) {
+	defer func() { panicked = dispatch.BlamedOn(recover()) }()
 	known, snapshot, key, revision := d.snapshot(job)
 	if known != nil {
-		return known
+		return known, nil
 	}
-	explanation := snapshot.Explain(job)
+	explanation = snapshot.Explain(job)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.explainedAt == revision {
 		d.explained[key] = explanation
 	}
-	return explanation
+	return explanation, nil
 }
 
 // snapshot returns the last explanation if it is still right, and otherwise the capacity that there is for the job.

@@ -4,6 +4,7 @@
 package decider
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -34,6 +35,9 @@ type fleet struct {
 	snapshots map[v1alpha1.ClusterName]*snapshot
 	// kueue says which workers' quota counts, as of the last refresh.
 	kueue map[v1alpha1.ClusterName]v1alpha1.KueueCapacity
+	// losses are the workers over which a decision has panicked. told is what their connections were told last.
+	losses map[v1alpha1.ClusterName]*loss
+	told   map[v1alpha1.ClusterName]string
 	// revision grows whenever a snapshot changes or goes.
 	revision uint64
 	// objects are the WorkerClusters as of the last refresh. list has their snapshots, in the same order.
@@ -59,6 +63,8 @@ func newFleet(connections Connections, clock clock.PassiveClock, jobs *assignmen
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
 		kueue:       map[v1alpha1.ClusterName]v1alpha1.KueueCapacity{},
+		losses:      map[v1alpha1.ClusterName]*loss{},
+		told:        map[v1alpha1.ClusterName]string{},
 	}
 }
 
@@ -74,6 +80,8 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
 			delete(f.snapshots, name)
 			delete(f.kueue, name)
+			delete(f.losses, name)
+			delete(f.told, name)
 			f.revision++
 		}
 	}
@@ -125,7 +133,8 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 }
 
 // Empty implements queue.Fleet.
-func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
+func (f *fleet) Empty(worker v1alpha1.ClusterName) (empty *dispatch.Nodes) {
+	defer f.spare(worker, func() { empty = nil })
 	if n := f.freeNodes(worker); n != nil {
 		return n.withoutJobs()
 	}
@@ -241,6 +250,7 @@ func (f *fleet) assign(a *assignment) {
 
 // take takes what an assignment needs off its worker's free nodes.
 func (f *fleet) take(a *assignment) {
+	defer f.spare(a.worker, func() {})
 	if n := f.nodes[a.worker]; n != nil && n.nodes != nil {
 		next := *n // A copy: the next snapshot sees by the pointer that something has changed.
 		next.nodes = n.nodes.Spread(a.podSets).Charge(a.queue, a.podSets)
@@ -273,14 +283,18 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	name := v1alpha1.ClusterName(worker.Name)
 	f.kueue[name] = worker.Spec.Kueue.Capacity
 	unready := notReady(worker)
+	if unready == "" {
+		unready = f.lost(name)
+	}
 	var nodes *freeNodes
 	if unready == "" {
 		if nodes = f.freeNodes(name); nodes == nil {
-			unready = connecting
+			unready = cmp.Or(f.lost(name), connecting)
 		}
 	}
 	last, assigned := f.snapshots[name], f.jobs.count(name)
-	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned {
+	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned &&
+		last.NotReady == unready {
 		return last
 	}
 	f.revision++
@@ -328,8 +342,12 @@ func notReady(worker *v1alpha1.WorkerCluster) string {
 	return ""
 }
 
-// freeNodes returns the present free nodes of a worker, nil if it is not connected.
-func (f *fleet) freeNodes(name v1alpha1.ClusterName) *freeNodes {
+// freeNodes returns the present free nodes of a worker, nil if it is not connected, or lost.
+func (f *fleet) freeNodes(name v1alpha1.ClusterName) (free *freeNodes) {
+	defer f.spare(name, func() { free = nil })
+	if f.lost(name) != "" {
+		return nil
+	}
 	cluster, ok := f.connections.Get(name)
 	if !ok || cluster.Status().State != remote.Connected {
 		delete(f.nodes, name)

@@ -53,8 +53,9 @@ func (d *Decider) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wake, tell := d.lockAndPass(workers)
+	wake, tell, doubts := d.lockAndPass(workers)
 	d.Wake(wake...)
+	d.tellDoubts(doubts)
 	for _, changed := range tell {
 		changed()
 	}
@@ -68,25 +69,32 @@ func (d *Decider) Next() (time.Duration, bool) {
 	return max(0, d.due.Sub(d.Clock.Now())), !d.due.IsZero()
 }
 
-// lockAndPass does the part of a pass that needs the lock. It returns the jobs to wake and the subscribers to tell.
-func (d *Decider) lockAndPass(workers []v1alpha1.WorkerCluster) (wake []types.NamespacedName, tell []func()) {
+// lockAndPass does the part of a pass that needs the lock. It returns the jobs to wake, the subscribers to tell, and the
+// workers that were lost.
+func (d *Decider) lockAndPass(
+	workers []v1alpha1.WorkerCluster,
+) (wake []types.NamespacedName, tell []func(), doubts map[v1alpha1.ClusterName]loss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.answerQuestions()
 	if d.expected == nil || len(d.expected) > 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	wasOver := d.startup.over
 	if d.due = d.startup.until; d.startup.look(workers) {
 		d.fleet.refresh(workers)
 		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
-		d.due = requeue.Earlier(d.list.Next(), d.fleet.nextPatience())
+		d.due = requeue.Earlier(requeue.Earlier(d.list.Next(), d.fleet.nextPatience()), d.fleet.nextFound())
+		if doubts = d.fleet.doubts(); len(doubts) > 0 {
+			wake = append(wake, d.fleet.jobs.evictions()...) // The pass may have ended before it told them.
+			d.Changed()                                      // It may have seen the worker before it was lost.
+		}
 	}
 	if wasOver != d.startup.over || d.revision != d.fleet.revision {
 		tell = slices.Collect(maps.Values(d.subscribers))
 	}
 	d.revision = d.fleet.revision
-	return wake, tell
+	return wake, tell, doubts
 }
 
 // toWake returns the jobs that a pass was about: jobs with an outcome, jobs that are to be evicted for them, and jobs

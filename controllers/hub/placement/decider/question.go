@@ -44,7 +44,7 @@ func (d *Decider) answerQuestions() {
 		select {
 		case <-q.ended:
 		default:
-			q.answer()
+			d.without(q.answer)
 			close(q.answered)
 		}
 	}

@@ -57,6 +57,8 @@ func (y *reportedYard) Occupancy(v1alpha1.ClusterName) dispatch.Occupancy {
 func (y *reportedYard) Evict(dispatch.Preemption, *queue.Job)   {}
 func (y *reportedYard) Evicting(types.UID) v1alpha1.ClusterName { return "" }
 
+func (y *reportedYard) Lose(panicked *dispatch.WorkerPanic) { panic(panicked.Value) }
+
 func gpuPods(pods int32, gpus int64) []v1alpha1.PodSet {
 	return []v1alpha1.PodSet{{Name: "node", Role: v1alpha1.RoleTrainer, Count: pods, Requests: corev1.ResourceList{
 		"nvidia.com/gpu": *resource.NewQuantity(gpus, resource.DecimalSI), "cpu": resource.MustParse("1"),

@@ -119,6 +119,9 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 	f.evictions[job.UID] = e
 }
 
+// Lose implements queue.Fleet.
+func (f *fleet) Lose(panicked *dispatch.WorkerPanic) { panic(panicked.Value) }
+
 // Evicting implements queue.Fleet.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	if e := f.evictions[job]; e != nil {
