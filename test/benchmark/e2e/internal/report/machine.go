@@ -36,7 +36,7 @@ func read(path string) string {
 
 // versions are the versions of everything that matters for the results.
 func versions() map[string]string {
-	all := map[string]string{"go": runtime.Version(), "kueue": "v0.19.0"}
+	all := map[string]string{"go": runtime.Version(), "kueue": "v0.19.2"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return all
