@@ -21,20 +21,9 @@ import (
 type kueueFields struct {
 	Spec struct {
 		// These are of ClusterQueues and Cohorts.
-		ResourceGroups []struct {
-			CoveredResources []corev1.ResourceName `json:"coveredResources,omitempty"`
-			Flavors          []struct {
-				Name      string `json:"name"`
-				Resources []struct {
-					Name           corev1.ResourceName `json:"name"`
-					NominalQuota   resource.Quantity   `json:"nominalQuota,omitempty"`
-					BorrowingLimit *resource.Quantity  `json:"borrowingLimit,omitempty"`
-					LendingLimit   *resource.Quantity  `json:"lendingLimit,omitempty"`
-				} `json:"resources,omitempty"`
-			} `json:"flavors,omitempty"`
-		} `json:"resourceGroups,omitempty"`
-		CohortName string `json:"cohortName,omitempty"`
-		ParentName string `json:"parentName,omitempty"`
+		ResourceGroups []kueueGroup `json:"resourceGroups,omitempty"`
+		CohortName     string       `json:"cohortName,omitempty"`
+		ParentName     string       `json:"parentName,omitempty"`
 		// These are of LocalQueues and ClusterQueues.
 		ClusterQueue string `json:"clusterQueue,omitempty"`
 		StopPolicy   string `json:"stopPolicy,omitempty"`
@@ -51,6 +40,11 @@ type kueueFields struct {
 	} `json:"spec,omitempty"`
 	Status struct {
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
+		// EffectiveQuotas is of ClusterQueues and Cohorts. If it is there, also without groups, it counts instead of the
+		// spec's groups: Kueue 0.20 with the feature gate DynamicQuotaOrchestration.
+		EffectiveQuotas *struct {
+			ResourceGroups []kueueGroup `json:"resourceGroups,omitempty"`
+		} `json:"effectiveQuotas,omitempty"`
 		// These are of Workloads.
 		Admission       *kueueAdmission `json:"admission,omitempty"`
 		ReclaimablePods []struct {
@@ -58,6 +52,19 @@ type kueueFields struct {
 			Count int32  `json:"count"`
 		} `json:"reclaimablePods,omitempty"`
 	} `json:"status,omitempty"`
+}
+
+type kueueGroup struct {
+	CoveredResources []corev1.ResourceName `json:"coveredResources,omitempty"`
+	Flavors          []struct {
+		Name      string `json:"name"`
+		Resources []struct {
+			Name           corev1.ResourceName `json:"name"`
+			NominalQuota   resource.Quantity   `json:"nominalQuota,omitempty"`
+			BorrowingLimit *resource.Quantity  `json:"borrowingLimit,omitempty"`
+			LendingLimit   *resource.Quantity  `json:"lendingLimit,omitempty"`
+		} `json:"resources,omitempty"`
+	} `json:"flavors,omitempty"`
 }
 
 type kueueAdmission struct {
@@ -75,7 +82,7 @@ var kept = map[string][]string{
 	"spec": {
 		"resourceGroups", "cohortName", "parentName", "clusterQueue", "stopPolicy", "nodeLabels", "nodeTaints", "tolerations", "queueName",
 	},
-	"status": {"conditions", "reclaimablePods"},
+	"status": {"conditions", "reclaimablePods", "effectiveQuotas"},
 }
 
 // StripKueue keeps the fields of Kueue's objects that quota depends on. Of a finished Workload it keeps the identity.
@@ -177,8 +184,12 @@ func (f *kueueFields) stopped() string {
 }
 
 func (f *kueueFields) groups() []v1alpha1.KueueResourceGroup {
+	given := f.Spec.ResourceGroups
+	if f.Status.EffectiveQuotas != nil {
+		given = f.Status.EffectiveQuotas.ResourceGroups
+	}
 	var groups []v1alpha1.KueueResourceGroup
-	for _, from := range f.Spec.ResourceGroups {
+	for _, from := range given {
 		group := v1alpha1.KueueResourceGroup{Resources: from.CoveredResources}
 		for _, flavor := range from.Flavors {
 			quotas := v1alpha1.KueueFlavorQuotas{Name: flavor.Name}

@@ -71,6 +71,8 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 		due = workloadCheck
 	case queued:
 		due = k.attempt.suspension.due(k.copy, k.Clock.Now())
+	case classless:
+		return 0, true, k.dropClass(ctx)
 	case refused:
 		return 0, true, k.askEviction(ctx, v1alpha1.EvictionRejected,
 			"the worker's Kueue does not admit the copy: "+k.held.message)
@@ -89,6 +91,16 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 		return 0, true, err
 	}
 	return due, true, nil
+}
+
+// dropClass takes a WorkloadPriorityClass off the copy that the worker does not have.
+func (k keeper) dropClass(ctx context.Context) error {
+	updated := k.copy.DeepCopy()
+	labels := updated.GetLabels()
+	delete(labels, v1alpha1.LabelWorkloadPriorityClass)
+	updated.SetLabels(labels)
+	_, err := k.patchCopy(ctx, k.copy, updated, nil)
+	return err
 }
 
 // restore changes back what somebody has changed in the spec of the copy. A copy of generation 1 is as it was created,

@@ -168,7 +168,7 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 		"WorkloadList", "WorkloadPriorityClassList", "plural: workloads", "plural: workloadpriorityclasses", "singular: workload}",
 		"singular: workloadpriorityclass}", "Namespaced", "Cluster").Replace(workloadCRD)
 	class := &unstructured.Unstructured{}
-	class.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "WorkloadPriorityClass"})
+	class.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "WorkloadPriorityClass"})
 	class.SetName("high")
 	t.Run("Missing", func(t *testing.T) {
 		s, _ := newHeldScene(t, classed)
@@ -185,6 +185,21 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 			g.Expect(d.Spec.Eviction.Reason).To(gomega.Equal(v1alpha1.EvictionRejected))
 		})
 		s.expectRefused(t, "the worker has no WorkloadPriorityClass high")
+	})
+	t.Run("Default", func(t *testing.T) { // The hub's Kueue 0.20 has set it, and nobody has asked for it.
+		s, _ := newHeldScene(t, setting{labels: map[string]string{v1alpha1.LabelWorkloadPriorityClass: "default"}})
+		must(t, s.workerServer.Apply(t.Context(), crd))
+		s.reconcile(t)
+		eventually(t, "copy without a class", func(g gomega.Gomega) {
+			s.clock.Step(5 * time.Second)
+			s.reconcile(t)
+			g.Expect(s.copy(t).GetLabels()).NotTo(gomega.HaveKey(v1alpha1.LabelWorkloadPriorityClass))
+		})
+		s.reconcile(t)
+		s.expectQuiet(t, "the copy needs no class")
+		if d := s.dispatch(t); d.Spec.Eviction != nil {
+			t.Errorf("nobody has asked for the class: %+v", d.Spec.Eviction)
+		}
 	})
 	t.Run("There", func(t *testing.T) {
 		s, _ := newHeldScene(t, classed)

@@ -26,6 +26,8 @@ const (
 	// workloadCheck is how often, and workloadSearch for how long, the mirror looks for the Workload of a suspended copy.
 	workloadCheck  = time.Second
 	workloadSearch = 30 * time.Second
+	// defaultClass is the WorkloadPriorityClass that Kueue 0.20 gives each job without a class, if its cluster has it.
+	defaultClass = "default"
 	// classLag is how long a Workload may be missing until the mirror looks for the copy's WorkloadPriorityClass.
 	classLag = 5 * time.Second
 	// A Workload is read again after a back-off that doubles each time.
@@ -56,6 +58,9 @@ const (
 	queued
 	// refused: the worker's Kueue will not admit the copy.
 	refused
+	// classless: the worker's Kueue makes no Workload for the copy, because the copy has the class default, and the worker
+	// does not. The copy needs no class then.
+	classless
 	// unknown: somebody has suspended the copy. It may be Kueue, whose Workload is not there yet.
 	unknown
 	// suspendedThere: somebody on the worker has suspended the copy.
@@ -125,7 +130,7 @@ func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	return resumable, nil
 }
 
-// suspensionOf says who has suspended the copy: queued, refused, unknown or suspendedThere.
+// suspensionOf says who has suspended the copy: queued, refused, classless, unknown or suspendedThere.
 func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 	s, now := &k.attempt.suspension, k.Clock.Now()
 	if !s.queued || s.due(k.copy, now) == 0 {
@@ -158,7 +163,10 @@ func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, erro
 		if err != nil {
 			return free, err
 		}
-		if s.classSeen = !missing; missing {
+		if s.classSeen = !missing; missing && class == defaultClass {
+			return classless, nil
+		}
+		if missing {
 			k.held = held{refuses: true, message: fmt.Sprintf("the worker has no WorkloadPriorityClass %s, which label %s names, and so its "+
 				"Kueue does not queue the copy", class, v1alpha1.LabelWorkloadPriorityClass)}
 			return refused, nil

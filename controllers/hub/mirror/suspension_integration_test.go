@@ -214,7 +214,7 @@ spec:
   names: {kind: Workload, listKind: WorkloadList, plural: workloads, singular: workload}
   scope: Namespaced
   versions:
-  - name: v1beta1
+  - name: v1beta2
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
@@ -240,6 +240,6 @@ func (s *scene) createWorkload(t *testing.T) *unstructured.Unstructured {
 
 func newWorkload() *unstructured.Unstructured {
 	workload := &unstructured.Unstructured{}
-	workload.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "Workload"})
+	workload.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Workload"})
 	return workload
 }

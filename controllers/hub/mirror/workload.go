@@ -31,7 +31,7 @@ func (h held) on(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("the Kueue of worker %q holds the copy: %s", worker, h.message)
 }
 
-// workload is what is read of a Workload of Kueue. Version v1beta1 has these fields too.
+// workload is what is read of a Workload of Kueue, in whichever version the worker serves.
 type workload struct {
 	Status struct {
 		Conditions      []metav1.Condition `json:"conditions"`
@@ -95,19 +95,28 @@ func evictedByKueue(evicted, quota *metav1.Condition) held {
 	return h
 }
 
-// waitingForQuota is for a copy without quota. By default Kueue says Inadmissible also if a queue is stopped, or not
-// ready yet. Only its message tells these cases apart.
+// waitingForQuota is for a copy without quota. Kueue 0.20 has a reason for each case. Before 0.20, Kueue says
+// Inadmissible also if a queue is stopped, or not ready yet, and Pending in all other cases. Only the message tells
+// these cases apart.
 func waitingForQuota(quota *metav1.Condition) held {
 	h := held{reason: v1alpha1.ReasonWaitingForQuota, message: cmp.Or(quota.Message, quota.Reason)}
 	switch quota.Reason {
-	case "Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor":
+	case "Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed":
 		h.refuses = true
+	case "Suspended":
+		h.reason = v1alpha1.ReasonInadmissible
 	case "Inadmissible":
+		h.reason = v1alpha1.ReasonInadmissible
 		h.refuses = !strings.HasSuffix(quota.Message, " is stopped") && !strings.HasSuffix(quota.Message, " is inactive")
 	case "Pending":
 		h.refuses = quota.Message != "" && strings.Trim(noFlavor.ReplaceAllString(quota.Message, ""), ",; ") == ""
+	case "WaitingForQuota":
+	default: // Such as WaitingForPreemptedWorkloads. The words of the Dispatch say which.
+		if quota.Message != "" {
+			h.message = fmt.Sprintf("%s: %s", quota.Reason, quota.Message)
+		}
 	}
-	if h.refuses || quota.Reason == "Inadmissible" {
+	if h.refuses {
 		h.reason = v1alpha1.ReasonInadmissible
 	}
 	return h
@@ -116,7 +125,7 @@ func waitingForQuota(quota *metav1.Condition) held {
 // noFlavor is how Kueue begins to say that no flavor takes a PodSet, and what it says of a flavor that never does: the
 // flavor has too little even if nothing runs, or other labels or taints than the pods. If the message consists of such
 // words only, the end of another job does not help. All other words of Kueue may be about room that other jobs will
-// free.
+// free. These are the words of Kueue before 0.20.
 var noFlavor = regexp.MustCompile(strings.Join([]string{
 	`couldn't assign flavors to pod set [^\s:]+:`,
 	`insufficient quota for \S+ in flavor \S+, previously considered podsets requests \(\S+\) \+ current podset request \(\S+\) ` +

@@ -48,6 +48,29 @@ func TestWordsOfKueue(t *testing.T) {
 		},
 		"ExceedsMaxQuota": {conditions: quota("ExceedsMaxQuota", "too much"), want: held{reason: "Inadmissible", message: "too much", refuses: true}},
 		"Misconfigured":   {conditions: quota("Misconfigured", "no queue"), want: held{reason: "Inadmissible", message: "no queue", refuses: true}},
+		"NoMatchingFlavor": {
+			conditions: quota("NoMatchingFlavor", "no flavor"), want: held{reason: "Inadmissible", message: "no flavor", refuses: true},
+		},
+		"TopologyPlacementFailed": { // It does not fit even if all other Workloads are gone.
+			conditions: quota("TopologyPlacementFailed", "no rack"), want: held{reason: "Inadmissible", message: "no rack", refuses: true},
+		},
+		"Suspended": {
+			conditions: quota("Suspended", "ClusterQueue a is inactive"), want: held{reason: "Inadmissible", message: "ClusterQueue a is inactive"},
+		},
+		"WaitingForPreemptedWorkloads": {
+			conditions: quota("WaitingForPreemptedWorkloads", full+". Pending the preemption of 1 workload(s)"),
+			want:       held{reason: "WaitingForQuota", message: "WaitingForPreemptedWorkloads: " + full + ". Pending the preemption of 1 workload(s)"},
+		},
+		"AdmissionGated": {
+			conditions: quota("AdmissionGated", "Workload requires preemption, but it's gated"),
+			want:       held{reason: "WaitingForQuota", message: "AdmissionGated: Workload requires preemption, but it's gated"},
+		},
+		"EquivalentWorkload": {
+			conditions: quota("PendingEvaluation", "Bypassed scheduling evaluation because an equivalent workload recently failed"),
+			want: held{reason: "WaitingForQuota",
+				message: "PendingEvaluation: Bypassed scheduling evaluation because an equivalent workload recently failed"},
+		},
+		"NewReasonWithoutWords": {conditions: quota("OnHold", ""), want: held{reason: "WaitingForQuota", message: "OnHold"}},
 		"NoLocalQueue": {
 			conditions: quota("Inadmissible", "LocalQueue main doesn't exist"),
 			want:       held{reason: "Inadmissible", message: "LocalQueue main doesn't exist", refuses: true},
@@ -77,6 +100,14 @@ func TestWordsOfKueue(t *testing.T) {
 		"CheckRejected": {
 			conditions: append(quota("Pending", "it is"), condition("Evicted", "True", "DeactivatedDueToAdmissionCheck", "it is")),
 			want:       held{reason: "EvictedByKueue", message: "DeactivatedDueToAdmissionCheck: it is", refuses: true},
+		},
+		"PreemptedFromAStoppedQueue": {
+			conditions: append(quota("Suspended", "ClusterQueue a is stopped"), condition("Evicted", "True", "ClusterQueueStopped", "stopped")),
+			want:       held{reason: "EvictedByKueue", message: "ClusterQueueStopped: stopped; ClusterQueue a is stopped"},
+		},
+		"EvictedAndTooLargeNow": {
+			conditions: append(quota("ExceedsMaxQuota", "too much"), condition("Evicted", "True", "Preempted", "for a workload")),
+			want:       held{reason: "EvictedByKueue", message: "Preempted: for a workload; too much", refuses: true},
 		},
 		"ReservedAgain": {
 			conditions: []any{condition("QuotaReserved", "True", "QuotaReserved", ""), condition("Evicted", "True", "Preempted", "")},

@@ -22,7 +22,7 @@
 //
 // # What it relies on
 //
-// These are facts about Kueue v0.19.0. test/benchmark/e2e/beside tests them on a real Kueue.
+// These are facts about Kueue v0.19.2. test/benchmark/e2e/beside tests them on a real Kueue.
 //
 //   - Kueue gives the job to a worker that has admitted the clone, whatever is nominated. It sets status.clusterName in
 //     the write in which it takes the nomination off, and its webhook refuses a name that is not nominated. So a worker

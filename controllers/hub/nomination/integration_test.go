@@ -94,8 +94,8 @@ func TestRefusedWorker(t *testing.T) {
 	if s.room.kept[s.live(t, "a").GetUID()] != "west" {
 		t.Errorf("rooms are %v", s.room.kept)
 	}
-	s.clone(t, "east", "a", nil)
-	s.clone(t, "west", "a", is("QuotaReserved", reasonInadmissible, "LocalQueue q doesn't exist"))
+	s.clone(t, "east", "a")
+	s.clone(t, "west", "a", is("QuotaReserved", "Inadmissible", "LocalQueue q doesn't exist"))
 	s.turn(t, "a")
 	s.wantNominated(t, "a", "west") // East has just refused it.
 	s.wantTold(t, "Worker west stays nominated", "LocalQueue q doesn't exist", "no GPUs")
@@ -106,6 +106,52 @@ func TestRefusedWorker(t *testing.T) {
 	s.clock.Step(minRefusal)
 	s.turn(t, "a")
 	s.wantNominated(t, "a", "east")
+}
+
+// A clone for which the worker's Kueue stops other Workloads is not withdrawn after ten seconds: the next worker would
+// stop Workloads too. Kueue 0.20 has a gate and a reason for that, earlier versions have words.
+func TestPreemptingWorkerIsNotWithdrawn(t *testing.T) {
+	gate := map[string]any{"type": conditionGated, "status": "True", "reason": "PreemptionGated", "message": "it's gated"}
+	for name, conditions := range map[string][]any{
+		"Gated":       {is("QuotaReserved", "AdmissionGated", "Workload requires preemption, but it's gated"), gate},
+		"GateOpened":  {is("QuotaReserved", "WaitingForQuota", "1 more needed"), gate},
+		"Preempting":  {is("QuotaReserved", "WaitingForPreemptedWorkloads", "1 more needed")},
+		"WordsOf0.19": {is("QuotaReserved", "Pending", "1 more needed. Pending the preemption of 1 workload(s)")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.submit(t, "a", 0)
+			s.turn(t, "a")
+			s.clone(t, "east", "a", conditions...)
+			s.turn(t, "a")
+			s.clock.Step(time.Hour)
+			s.turn(t, "a")
+			s.wantNominated(t, "a", "east")
+			s.clone(t, "east", "a", is("QuotaReserved", "WaitingForQuota", "1 more needed"))
+			s.clock.Step(preemptionTime - time.Second) // The pods of the victims end.
+			s.turn(t, "a")
+			s.wantNominated(t, "a", "east")
+			s.clock.Step(time.Second)
+			s.turn(t, "a")
+			s.wantNominated(t, "a", "west")
+		})
+	}
+}
+
+// A worker whose Kueue 0.20 says that only an admin can help loses the nomination at once.
+func TestReasonsThatNoTimeHelps(t *testing.T) {
+	for _, reason := range []string{"Misconfigured", "Suspended", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed"} {
+		t.Run(reason, func(t *testing.T) {
+			s := newScene(t)
+			s.submit(t, "a", 0)
+			s.turn(t, "a")
+			s.told()
+			s.clone(t, "east", "a", is("QuotaReserved", reason, "words of Kueue"))
+			s.turn(t, "a")
+			s.wantNominated(t, "a", "west")
+			s.wantTold(t, "Nominated worker west instead of east", "words of Kueue")
+		})
+	}
 }
 
 // A worker that has admitted the job stays nominated, and is nominated again if the admission has crossed a withdrawal.

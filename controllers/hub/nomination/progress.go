@@ -23,8 +23,9 @@ type progress struct {
 	// lags.
 	over string
 	// nominee is the worker of nominated and cloned: since when this process has seen the nomination, and a clone there.
-	nominee           v1alpha1.ClusterName
-	nominated, cloned time.Time
+	// preempting is when it has last seen that Workloads are stopped for that clone.
+	nominee                       v1alpha1.ClusterName
+	nominated, cloned, preempting time.Time
 	// settled is since when this process has seen the Workload settled.
 	settled time.Time
 	// refusals are of the workers that have not admitted the job.
@@ -41,11 +42,14 @@ type refusal struct {
 // look notes what is seen of a nomination and its clone.
 func (m *progress) look(nominee v1alpha1.ClusterName, state cloneState, now time.Time) {
 	if m.nominee != nominee {
-		m.nominee, m.nominated, m.cloned = nominee, now, time.Time{}
+		m.nominee, m.nominated, m.cloned, m.preempting = nominee, now, time.Time{}, time.Time{}
+	}
+	if state == preempting {
+		m.preempting = now
 	}
 	switch {
 	case state == missing:
-		m.cloned = time.Time{}
+		m.cloned, m.preempting = time.Time{}, time.Time{}
 	case state != unknown && m.cloned.IsZero():
 		m.cloned = now
 	}

@@ -163,7 +163,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	}
 	m := r.progress(key, w.UID)
 	m.look(o.nominee(), o.clones[o.nominee()].state, r.Clock.Now())
-	o.nominated, o.cloned = m.nominated, m.cloned
+	o.nominated, o.cloned, o.preempting = m.nominated, m.cloned, m.preempting
 	return o, nil
 }
 

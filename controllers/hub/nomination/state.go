@@ -15,8 +15,11 @@ import (
 const (
 	// admissionTime is how long a worker may leave a clone without quota, if the job's policy has no admissionTimeout.
 	admissionTime = 10 * time.Second
-	// creationTime is how long MultiKueue may take to create the clone. Its clients make five requests per second for
-	// each worker, so a burst takes that long.
+	// preemptionTime is the same for a clone for which the worker's Kueue has stopped other Workloads: while their pods
+	// end, Kueue may say again that the clone only waits for quota.
+	preemptionTime = 5 * time.Minute
+	// creationTime is how long MultiKueue may take to create the clone. Before Kueue 0.20 its clients make five requests
+	// per second for each worker, so a burst takes that long.
 	creationTime = 5 * time.Minute
 	// podsTime is how long the pods of an admitted job may take to be counted on the worker's nodes, if nobody can say
 	// which pods are the job's. Until then its room is taken by the nomination.
@@ -69,7 +72,8 @@ type observation struct {
 	// timeout is the admissionTimeout of the job's policy, 0 if it has none.
 	timeout time.Duration
 	// nominated and cloned are since when this process has seen the present nomination and its clone, zero for not yet.
-	nominated, cloned time.Time
+	// preempting is when it has last seen that Workloads are stopped for the clone.
+	nominated, cloned, preempting time.Time
 }
 
 // nominee returns the nominated worker, empty if there is none or more than one.
@@ -139,7 +143,8 @@ func (o *observation) follow(now time.Time) state {
 }
 
 // due is when the nominated worker has had its time, zero if it may take any time. A clone with quota waits for what
-// the worker's admin has asked for, such as new nodes.
+// the worker's admin has asked for, such as new nodes. A clone for which other Workloads are stopped waits for the end
+// of their pods: if it were withdrawn, the next worker would stop Workloads too.
 func (o *observation) due() time.Time {
 	switch o.clones[o.nominee()].state {
 	case missing:
@@ -148,12 +153,19 @@ func (o *observation) due() time.Time {
 		if o.timeout > 0 {
 			return o.cloned.Add(o.timeout)
 		}
-		return o.cloned.Add(admissionTime)
-	case reserved:
+		return latest(o.cloned.Add(admissionTime), o.preempting.Add(preemptionTime))
+	case preempting, reserved:
 		if o.timeout > 0 {
 			return o.cloned.Add(o.timeout)
 		}
 	case unknown, inadmissible, admitted:
 	}
 	return time.Time{}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

@@ -121,6 +121,32 @@ func TestDecide(t *testing.T) {
 				timeout: 2 * time.Hour,
 			},
 		},
+		"Preempting": {
+			reason: "the next worker would stop Workloads too", want: following,
+			observation: observation{
+				workload: testWorkload(nominated("east")), targets: mk, clones: seen(preempting, missing), nominated: long, cloned: long, preempting: now,
+			},
+		},
+		"PreemptingTooLong": {
+			reason: "the policy says how long", want: refused,
+			observation: observation{
+				workload: testWorkload(nominated("east")), targets: mk, clones: seen(preempting, missing), nominated: long, cloned: long,
+				preempting: now, timeout: time.Minute,
+			},
+		},
+		"VictimsEnd": {
+			reason: "Kueue says that it waits for quota while the victims' pods end", want: following,
+			observation: observation{
+				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long,
+				preempting: now.Add(-time.Minute),
+			},
+		},
+		"Overtaken": {
+			reason: "another job has got the quota of the victims", want: refused,
+			observation: observation{
+				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long, preempting: long,
+			},
+		},
 		"NotCreatedYet": {
 			reason: "a burst takes MultiKueue minutes", want: following,
 			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(missing, missing), nominated: now.Add(-time.Minute)},

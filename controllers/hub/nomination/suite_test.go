@@ -252,23 +252,23 @@ func (s *scene) live(t *testing.T, name string) *unstructured.Unstructured {
 	return w
 }
 
-// clone creates or changes the clone of a Workload on a worker, with one condition, and waits for the hub's cache of
-// it. Without a condition it deletes the clone.
-func (s *scene) clone(t *testing.T, worker, name string, condition map[string]any) {
+// clone creates or changes the clone of a Workload on a worker, with these conditions, and waits for the hub's cache
+// of it. Without a condition it deletes the clone.
+func (s *scene) clone(t *testing.T, worker, name string, conditions ...any) {
 	t.Helper()
 	for i := range s.set.Workers {
 		if s.set.Workers[i].Cluster.Name != worker {
 			continue
 		}
 		admin, w := s.set.Workers[i].Admin, s.named(name)
-		if condition == nil {
+		if len(conditions) == 0 {
 			check.Must(t, client.IgnoreNotFound(admin.Delete(t.Context(), w)))
 		} else {
 			w.SetLabels(map[string]string{"kueue.x-k8s.io/multikueue-origin": "multikueue"})
 			if err := admin.Create(t.Context(), w.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
-			check.Must(t, s.patch(admin, w, "status", map[string]any{"status": map[string]any{"conditions": []any{condition}}}))
+			check.Must(t, s.patch(admin, w, "status", map[string]any{"status": map[string]any{"conditions": conditions}}))
 		}
 		err := admin.Get(t.Context(), client.ObjectKeyFromObject(w), w)
 		check.Must(t, client.IgnoreNotFound(err))
@@ -289,7 +289,7 @@ func (s *scene) clone(t *testing.T, worker, name string, condition map[string]an
 
 func is(kind, reason, message string) map[string]any {
 	value := "True"
-	if reason == "Pending" || reason == reasonInadmissible {
+	if kind == conditionQuotaReserved && reason != conditionQuotaReserved {
 		value = "False"
 	}
 	return map[string]any{"type": kind, "status": value, "reason": reason, "message": message}

@@ -5,6 +5,7 @@ package nomination
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,14 +21,29 @@ import (
 // groupVersion is the version of Kueue's API that this package reads and writes.
 var groupVersion = schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"}
 
-// Conditions of a Workload, and a reason.
+// Conditions of a Workload.
 const (
 	conditionQuotaReserved = "QuotaReserved"
 	conditionAdmitted      = "Admitted"
 	conditionEvicted       = "Evicted"
 	conditionFinished      = "Finished"
 	conditionPodsReady     = "PodsReady"
-	reasonInadmissible     = "Inadmissible"
+	// conditionGated: the worker's Kueue would preempt other Workloads for the clone, but MultiKueue has to let it. It
+	// stays until the clone is admitted or evicted.
+	conditionGated = "BlockedOnPreemptionGates"
+)
+
+// inadmissibleReasons are the reasons of QuotaReserved that only an admin can change. Inadmissible is Kueue's word
+// before 0.20, when it had no other.
+var inadmissibleReasons = []string{
+	"Inadmissible", "Misconfigured", "Suspended", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed",
+}
+
+const (
+	// reasonPreempting is Kueue's reason of QuotaReserved while Workloads stop for this one. Before 0.20 the reason is
+	// Pending, and only the words of the message say so.
+	reasonPreempting = "WaitingForPreemptedWorkloads"
+	wordsPreempting  = "Pending the preemption of "
 )
 
 // States of an admission check.
@@ -135,6 +151,8 @@ const (
 	inadmissible
 	// pending: the clone waits for quota.
 	pending
+	// preempting: the worker's Kueue stops other Workloads for the clone, or will when MultiKueue lets it.
+	preempting
 	// reserved: the clone has quota and waits for the worker's own admission checks.
 	reserved
 	// admitted: MultiKueue creates the job there, whatever is nominated.
@@ -143,7 +161,7 @@ const (
 
 // String names the state, for logs and tests.
 func (s cloneState) String() string {
-	return [...]string{"unknown", "missing", "inadmissible", "pending", "reserved", "admitted"}[s]
+	return [...]string{"unknown", "missing", "inadmissible", "pending", "preempting", "reserved", "admitted"}[s]
 }
 
 // readClone reads a clone as the worker's cache has it.
@@ -162,8 +180,10 @@ func readClone(object *unstructured.Unstructured) (clone, error) {
 		return clone{state: pending, message: "the worker's Kueue has not looked at it yet"}, nil
 	case quota.Status == metav1.ConditionTrue:
 		return clone{state: reserved, message: "it has quota, and waits for the worker's admission checks"}, nil
-	case quota.Reason == reasonInadmissible:
+	case slices.Contains(inadmissibleReasons, quota.Reason):
 		return clone{state: inadmissible, message: quota.Message}, nil
+	case w.is(conditionGated), quota.Reason == reasonPreempting, strings.Contains(quota.Message, wordsPreempting):
+		return clone{state: preempting, message: quota.Message}, nil
 	}
 	return clone{state: pending, message: quota.Message}, nil
 }

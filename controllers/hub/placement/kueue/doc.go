@@ -17,7 +17,7 @@
 // With Options.Checks, Of also says which suspended jobs have quota and wait only for these admission checks.
 // Review.Patch makes what gives these checks a state.
 //
-// This package relies on these facts about Kueue, as of v0.19.0:
+// This package relies on these facts about Kueue, as of v0.19.2:
 //
 //   - Kueue unsuspends a job when its Workload is Admitted. If somebody else unsuspends the job before that, Kueue
 //     suspends it again.
