@@ -172,9 +172,14 @@ type DispatchStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Steps []Step `json:"steps,omitempty"`
-	// restarts is how often the copy's JobSet has restarted as a whole or has restarted one of its Jobs.
+	// restarts is how often the copy's JobSet has restarted as a whole or has restarted one of its Jobs, plus stops.
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`
+	// stops is how often the copy was stopped on its worker after it had started, by the worker's Kueue or agent, and stayed
+	// the copy of the attempt.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Stops int32 `json:"stops,omitempty"`
 	// startTime is when the copy's JobSet was created or last resumed, by the worker's clock.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`

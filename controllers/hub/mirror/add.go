@@ -86,7 +86,7 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
-// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. Everything else that the
+// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything else that the
 // Dispatch shows of a JobSet changes together with its copy. Nobody waits for the source: a worker may forbid the hub
 // to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
@@ -102,22 +102,26 @@ func JobSetEvents(jobSets cache.Cache) source.Source {
 	})
 }
 
-// restarted lets an event through if the JobSet belongs to a TrainJob and its count of restarts has changed.
+// restarted lets an event through if the JobSet belongs to a TrainJob, and its count of restarts has changed, or it had
+// started and was suspended.
 func restarted() predicate.Predicate {
-	restarts := func(object client.Object) int32 {
+	read := func(object client.Object) course {
 		jobSet, ok := object.(*unstructured.Unstructured)
 		if !ok || metav1.GetControllerOfNoCopy(jobSet) == nil {
-			return 0
+			return course{}
 		}
 		c, err := courseOf(jobSet)
 		if err != nil {
-			return 0 // Nor is it shown.
+			return course{} // Nor is it shown.
 		}
-		return c.restarts
+		return c
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return restarts(e.Object) > 0 },
-		UpdateFunc: func(e event.UpdateEvent) bool { return restarts(e.ObjectOld) != restarts(e.ObjectNew) },
+		CreateFunc: func(e event.CreateEvent) bool { return read(e.Object).restarts > 0 },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, now := read(e.ObjectOld), read(e.ObjectNew)
+			return before.restarts != now.restarts || before.startTime != nil && !before.startTime.Equal(now.startTime)
+		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }

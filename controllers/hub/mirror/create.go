@@ -107,6 +107,7 @@ func (v *visit) ownRefusal() error {
 func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
 	copy := newCopy(v.job, v.dispatch, policy, v.HubID, v.Unsent)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
+	nameRuntime(copy, v.runtimeName)
 	v.attempt.creation.leaseless.reset()
 	err := v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	now := v.Clock.Now()

@@ -87,7 +87,7 @@ func sameSpec(a, b map[string]any) bool {
 // compared returns spec without the fields that are checked elsewhere or cannot change.
 func compared(spec map[string]any) map[string]any {
 	spec = maps.Clone(spec)
-	for _, field := range []string{"suspend", "managedBy", fieldPatches} {
+	for _, field := range []string{"suspend", "managedBy", "runtimeRef", fieldPatches} {
 		delete(spec, field)
 	}
 	return spec

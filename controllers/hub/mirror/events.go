@@ -52,6 +52,16 @@ func (a announcer) leftOut() {
 	}
 }
 
+// stopped says that the worker has stopped a copy that had started. Nobody on the hub has asked for that.
+func (a announcer) stopped() {
+	why := "The worker's Kueue or agent did it"
+	if a.isHeld() && a.held.message != "" {
+		why = a.held.message
+	}
+	a.record(corev1.EventTypeWarning, "CopyStopped", "The copy was stopped on worker %s after it had started, and stays the copy of "+
+		"attempt %d: %s", a.Cluster, a.dispatch.Spec.Attempt, why)
+}
+
 // restored says what somebody had changed about the copy.
 func (a announcer) restored(names []string) {
 	a.record(corev1.EventTypeWarning, "CopyRestored", "Undid changes that somebody made to the copy on worker %q: %s",

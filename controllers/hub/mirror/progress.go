@@ -78,7 +78,10 @@ func (f *observation) showProgress(status *v1alpha1.DispatchStatus) {
 	}
 	status.CompletionTime = trainjobs.CompletionTime(said)
 	if f.course != nil {
-		status.Restarts, status.StartTime = f.course.restarts, f.course.startTime
+		if status.StartTime != nil && !status.StartTime.Equal(f.course.startTime) && end == nil {
+			status.Stops++ // The JobSet is suspended, or was and has been resumed.
+		}
+		status.Restarts, status.StartTime = f.course.restarts+status.Stops, f.course.startTime
 	}
 }
 
@@ -111,18 +114,23 @@ func endSteps(steps []v1alpha1.Step, end string) {
 	}
 }
 
-// hasProgressed is true if the Dispatch has to show another phase, other steps or restarts.
+// hasProgressed is true if the Dispatch has to show another phase, other steps or restarts, or that a stopped copy
+// goes on.
 func (f *observation) hasProgressed() bool {
 	shown, current := &f.dispatch.Status, f.progress()
 	if phase, _ := f.phaseAt(&current); phase != shown.Phase {
 		return true
+	}
+	if shown.Stops > 0 && shown.StartTime == nil && current.StartTime != nil {
+		return true // Otherwise the next stop would not be noticed.
 	}
 	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)
 }
 
 // progress is what the Dispatch has to show of the copy's progress.
 func (f *observation) progress() v1alpha1.DispatchStatus {
-	current := v1alpha1.DispatchStatus{Restarts: f.dispatch.Status.Restarts}
+	shown := &f.dispatch.Status
+	current := v1alpha1.DispatchStatus{Restarts: shown.Restarts, Stops: shown.Stops, StartTime: shown.StartTime}
 	f.showProgress(&current)
 	return current
 }

@@ -6,6 +6,7 @@ package mirror_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -327,7 +329,7 @@ func TestStartOfASuspendedJob(t *testing.T) {
 	s.reconcile(t)
 	s.clock.Step(statusWindow)
 	s.reconcile(t)
-	s.expectCourse(t, "while it is suspended", course{Steps: trainerStep(v1alpha1.StepWaiting), Restarts: 1})
+	s.expectCourse(t, "while it is suspended", course{Steps: trainerStep(v1alpha1.StepWaiting), Restarts: 2})
 
 	must(t, unstructured.SetNestedField(jobSet.Object, false, "spec", "suspend"))
 	must(t, s.worker.Update(t.Context(), jobSet))
@@ -337,7 +339,7 @@ func TestStartOfASuspendedJob(t *testing.T) {
 	s.reconcile(t)
 	s.clock.Step(statusWindow)
 	s.reconcile(t)
-	s.expectCourse(t, "when it goes on", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: again})
+	s.expectCourse(t, "when it goes on", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: again})
 }
 
 // Nothing of an attempt is shown of the next one.
@@ -423,14 +425,63 @@ subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[2]s}]
 	s.restart()
 }
 
-// A JobSet's restarts wake its key, and nothing else of JobSets does.
+// Kueue on the worker stops a copy that runs, and starts it again. That counts as a restart, whether the hub has seen
+// the stop or only that the copy has another start, and an Event says it.
+func TestRestartByKueueIsCounted(t *testing.T) {
+	const later = "2026-01-02T05:04:05Z"
+	for name, seen := range map[string]bool{"Seen": true, "Unseen": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			recorder := events.NewFakeRecorder(10)
+			s.options.Recorder = recorder
+			s.restart()
+			s.reconcile(t)
+			jobSet := s.jobSet(t, 1, resumedAt)
+			s.trains(t, "ready", "")
+			s.run(t)
+			if seen {
+				must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
+				must(t, s.worker.Update(t.Context(), jobSet))
+				s.trains(t, "suspended", "")
+				s.reconcile(t)
+				s.clock.Step(statusWindow)
+				s.reconcile(t)
+				must(t, unstructured.SetNestedField(jobSet.Object, false, "spec", "suspend"))
+				must(t, s.worker.Update(t.Context(), jobSet))
+			}
+			s.jobSet(t, 1, later)
+			s.trains(t, "ready", "")
+			s.reconcile(t)
+			s.clock.Step(statusWindow)
+			s.reconcile(t)
+			s.expectCourse(t, "after the restart", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: later})
+			if stops := s.dispatch(t).Status.Stops; stops != 1 {
+				t.Errorf("the Dispatch says %d stops, want 1", stops)
+			}
+			s.restart()
+			s.clock.Step(time.Hour)
+			s.expectQuiet(t, "another process counts the same")
+			told := 0
+			for len(recorder.Events) > 0 {
+				if strings.Contains(<-recorder.Events, "CopyStopped") {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("the stop was told %d times", told)
+			}
+		})
+	}
+}
+
+// A JobSet's restarts and stops wake its key, and nothing else of JobSets does.
 func TestJobSetEvents(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
 	keys := s.listen(t)
 
 	jobSet := s.jobSet(t, 0, "")
-	s.jobSet(t, 0, resumedAt)
+	s.jobSet(t, 0, "")
 	foreign := newJobSet()
 	foreign.SetNamespace(s.key.Namespace)
 	foreign.SetName("foreign")
@@ -444,16 +495,13 @@ func TestJobSetEvents(t *testing.T) {
 		g.Expect(cached.GetResourceVersion()).To(gomega.Equal(foreign.GetResourceVersion()))
 	})
 	for restarts := int64(1); restarts <= 2; restarts++ {
-		s.jobSet(t, restarts, resumedAt)
-		select {
-		case key := <-keys:
-			if key != s.key {
-				t.Fatalf("key %s came, want %s: it has not restarted", key, s.key)
-			}
-		case <-time.After(patience):
-			t.Fatal("a restart woke nobody")
-		}
+		s.jobSet(t, restarts, "")
+		wantKey(t, s.key, keys)
 	}
+	must(t, s.worker.Get(t.Context(), s.key, jobSet))
+	must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
+	must(t, s.worker.Update(t.Context(), jobSet))
+	wantKey(t, s.key, keys)
 	select {
 	case key := <-keys:
 		t.Errorf("key %s came once too often", key)
@@ -466,6 +514,18 @@ func TestJobSetEvents(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("a JobSet that had restarted before woke nobody")
+	}
+}
+
+func wantKey(t *testing.T, want types.NamespacedName, keys <-chan types.NamespacedName) {
+	t.Helper()
+	select {
+	case key := <-keys:
+		if key != want {
+			t.Fatalf("key %s came, want %s", key, want)
+		}
+	case <-time.After(patience):
+		t.Fatal("a restart or a stop woke nobody")
 	}
 }
 

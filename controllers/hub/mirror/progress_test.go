@@ -135,6 +135,11 @@ func shows(t *testing.T, attempt int32) dispatchOption {
 	}
 }
 
+// stopped is a Dispatch that shows that its copy was stopped.
+func stopped(d *v1alpha1.Dispatch) {
+	d.Status.Restarts, d.Status.Stops, d.Status.StartTime = 4, 1, nil
+}
+
 func inRuntimeOrder(d *v1alpha1.Dispatch) {
 	d.Spec.PodSets = []v1alpha1.PodSet{{Name: "dataset-initializer"}, {Name: "model-initializer"}, {Name: "launcher"}, {Name: "node"}}
 }
@@ -187,20 +192,30 @@ func TestShowProgress(t *testing.T) {
 			progress: true,
 		},
 		"ResumedUnseen": {
-			reason: "a time alone is not worth a write; it comes with the next one",
+			reason: "the worker's Kueue has stopped the copy and started it again",
 			observation: observation{
 				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2)),
 				course: &course{restarts: 3, startTime: at(t, resumed)},
 			},
-			want: v1alpha1.DispatchStatus{Steps: steps("trainer", "Running"), Restarts: 3, StartTime: at(t, resumed)},
+			want:     v1alpha1.DispatchStatus{Steps: steps("trainer", "Running"), Restarts: 4, Stops: 1, StartTime: at(t, resumed)},
+			progress: true,
+		},
+		"ResumedSeen": {
+			reason: "the stop was counted when it was seen",
+			observation: observation{
+				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2), stopped),
+				course: &course{restarts: 3, startTime: at(t, resumed)},
+			},
+			want:     v1alpha1.DispatchStatus{Steps: steps("trainer", "Running"), Restarts: 4, Stops: 1, StartTime: at(t, resumed)},
+			progress: true,
 		},
 		"Suspended": {
-			reason: "a suspended job has no start",
+			reason: "a suspended job has no start, and had one",
 			observation: observation{
 				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "suspended")), dispatch: testDispatch(shows(t, 2)),
 				course: &course{restarts: 3},
 			},
-			want:     v1alpha1.DispatchStatus{Steps: steps("trainer", "Waiting"), Restarts: 3},
+			want:     v1alpha1.DispatchStatus{Steps: steps("trainer", "Waiting"), Restarts: 4, Stops: 1},
 			progress: true,
 		},
 		"Complete": {
@@ -257,7 +272,7 @@ func TestShowProgress(t *testing.T) {
 			status := *test.observation.dispatch.Status.DeepCopy()
 			test.observation.showProgress(&status)
 			got := v1alpha1.DispatchStatus{
-				Steps: status.Steps, Restarts: status.Restarts, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
+				Steps: status.Steps, Restarts: status.Restarts, Stops: status.Stops, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.reason, diff)

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,12 +26,17 @@ type propagation struct {
 	policy *v1alpha1.DispatchPolicy
 	// counted is the version of the runtime that the demand was derived from, empty if the Dispatch does not say it.
 	counted string
+	// inUse is true if a change of the runtime on the worker would stop running copies.
+	inUse func(ctx context.Context, kind string, key types.NamespacedName) (bool, error)
+	// runtimeName is the name of the job's runtime on the worker, if it is another than on the hub.
+	runtimeName string
 }
 
 // propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
-// there already, except a runtime that Trainyard created and that has changed on the hub since.
+// there already, except a runtime that Trainyard created and that has changed on the hub since. Where that would stop
+// running copies, the worker gets the newer version under another name.
 func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
-	p := &propagation{reconciler: v.reconciler, worker: v.worker, job: v.job, policy: policy}
+	p := &propagation{reconciler: v.reconciler, worker: v.worker, job: v.job, policy: policy, inUse: v.runtimeInUse}
 	if counted := v.dispatch.Spec.Counted; counted != nil {
 		p.counted = counted.Runtime
 	}
@@ -41,6 +47,7 @@ func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) 
 	if written {
 		v.attempt.creation.runtimeWritten = v.Clock.Now()
 	}
+	v.runtimeName = p.runtimeName
 	return err
 }
 

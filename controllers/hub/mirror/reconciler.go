@@ -117,6 +117,8 @@ func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
 type visit struct {
 	hubSide
 	worker copies.Worker
+	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the hub.
+	runtimeName string
 }
 
 // hubSide is the part of a visit that needs no worker: its methods read from the hub and write to it.

@@ -40,8 +40,11 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	if due > 0 {
 		return due, nil
 	}
+	stopped := false
 	err := h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		before := status.Stops
 		h.setCopied(status)
+		stopped = status.Stops > before
 		record.GoOn(status)
 		status.Phase, status.Reason = h.phaseAt(status)
 		if healthy != nil {
@@ -53,6 +56,9 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	announcer{h}.health(healthy)
+	if stopped {
+		announcer{h}.stopped()
+	}
 	return later, nil
 }
 

@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,13 +52,20 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	case !mayCreateRuntimes(p.policy):
 		return false, p.forbidden(kind, key.Name)
 	}
+	if exists {
+		wanted := cmp.Or(p.counted, versionOf(onHub)) + "." + replaced
+		if other, err := p.newer(ctx, onWorker, wanted); other || err != nil {
+			return false, err
+		}
+	}
 	full, err := p.fullRuntime(ctx, onHub)
 	if err != nil {
 		return false, err
 	}
-	if exists {
+	if exists && p.runtimeName == "" {
 		err = p.replaceRuntime(ctx, onWorker, full)
 	} else {
+		full.SetName(cmp.Or(p.runtimeName, full.GetName()))
 		err = p.worker.Create(ctx, full, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 		err = client.IgnoreAlreadyExists(err) // A runtime that somebody has made since is left alone.
 	}

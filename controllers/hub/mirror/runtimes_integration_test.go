@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
 )
 
 const runtimeName = "own"
@@ -233,4 +235,137 @@ func TestRuntimeThatBecameForeign(t *testing.T) {
 	if nodes, _, _ := unstructured.NestedInt64(now.Object, "spec", "mlPolicy", "numNodes"); nodes != 5 || now.GetLabels()["of"] != "somebody" {
 		t.Error("the foreign runtime was changed")
 	}
+}
+
+// Kueue stops and queues again a job whose runtime changes. So a runtime that such copies use stays as it is, and the
+// next job gets the newer version under another name. Without a Workload, or after the end of the copy, it follows the
+// hub's.
+func TestRuntimeInUse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		kueue  bool
+		// before happens before the hub's runtime is changed. user is another copy that uses it.
+		before func(t *testing.T, s *scene, user *unstructured.Unstructured)
+		beside bool
+	}{
+		"Queued":     {reason: "Kueue would stop the other copy", kueue: true, before: workloadOf, beside: true},
+		"NoWorkload": {reason: "Kueue does not manage the other copy", kueue: true},
+		"NoKueue":    {reason: "a changed runtime alone stops nothing"},
+		"Ended": {reason: "nothing can be stopped", kueue: true, before: func(t *testing.T, s *scene, user *unstructured.Unstructured) {
+			t.Helper()
+			workloadOf(t, s, user)
+			user.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z",
+			}}}
+			must(t, s.worker.Status().Update(t.Context(), user))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, ownRuntimeOf())
+			if tc.kueue {
+				s.installKueue(t)
+			}
+			own := s.ownRuntime(t)
+			s.reconcile(t)
+			before := s.there(t)
+			user := s.copy(t).DeepCopy()
+			user.SetName(s.key.Name + "-user")
+			user.SetUID("")
+			user.SetResourceVersion("")
+			delete(user.Object, "status")
+			must(t, s.worker.Create(t.Context(), user))
+			if tc.before != nil {
+				tc.before(t, s, user)
+			}
+			s.settleCopy(t, user)
+			own.Spec.MLPolicy.NumNodes = nil
+			must(t, s.hub.Update(t.Context(), own))
+			s.nextAttempt(t)
+
+			copy := s.copy(t)
+			if copy == nil {
+				t.Fatalf("there is no copy: %+v", s.dispatch(t).Status)
+			}
+			_, key := trainjobs.RuntimeOf(copy)
+			if beside := key.Name != runtimeName; beside != tc.beside {
+				t.Fatalf("the copy names runtime %q: %s", key.Name, tc.reason)
+			}
+			used := &trainer.TrainingRuntime{}
+			must(t, s.worker.Get(t.Context(), key, used))
+			if used.Spec.MLPolicy.NumNodes != nil && *used.Spec.MLPolicy.NumNodes == 3 {
+				t.Errorf("the copy has the earlier version of the runtime: %s", tc.reason)
+			}
+			changed := s.there(t).GetResourceVersion() != before.GetResourceVersion()
+			if changed == tc.beside {
+				t.Errorf("the runtime that the other copy uses was changed: %t: %s", changed, tc.reason)
+			}
+			s.nextAttempt(t)
+			if _, again := trainjobs.RuntimeOf(s.copy(t)); again != key {
+				t.Errorf("the next copy names runtime %q, want %q", again.Name, key.Name)
+			}
+			s.expectQuiet(t, "the copy is as it should be")
+		})
+	}
+}
+
+// A worker where somebody else's runtime has the name of the newer version is left out.
+func TestNameOfTheNewerRuntimeIsTaken(t *testing.T) {
+	s := newScene(t, ownRuntimeOf())
+	s.installKueue(t)
+	own := s.ownRuntime(t)
+	s.reconcile(t)
+	s.there(t)
+	user := s.copy(t).DeepCopy()
+	user.SetName(s.key.Name + "-user")
+	user.SetUID("")
+	user.SetResourceVersion("")
+	must(t, s.worker.Create(t.Context(), user))
+	workloadOf(t, s, user)
+	s.settleCopy(t, user)
+	own.Spec.MLPolicy.NumNodes = nil
+	must(t, s.hub.Update(t.Context(), own))
+	foreign := own.DeepCopy()
+	foreign.Name = mirror.NewerName(runtimeName, fmt.Sprintf("%s.%d.replaced", own.UID, own.Generation))
+	foreign.ResourceVersion, foreign.UID, foreign.Labels = "", "", nil
+	must(t, s.worker.Create(t.Context(), foreign))
+	s.seen(t, foreign.Name)
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	d := s.dispatch(t)
+	d.Spec.Attempt++
+	must(t, s.hub.Update(t.Context(), d))
+	s.clock.Step(time.Minute) // The hub's caches are believed.
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, v1alpha1.ReasonRuntimeInUse, foreign.Name)
+}
+
+// workloadOf makes the Workload of a TrainJob as Kueue does.
+func workloadOf(t *testing.T, s *scene, job *unstructured.Unstructured) {
+	t.Helper()
+	workload := newWorkload()
+	workload.SetNamespace(job.GetNamespace())
+	workload.SetName("trainjob-" + job.GetName())
+	workload.SetLabels(map[string]string{"kueue.x-k8s.io/job-uid": string(job.GetUID())})
+	workload.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job, trainjobs.GroupVersionKind)})
+	must(t, s.worker.Create(t.Context(), workload))
+}
+
+// settleCopy waits until the worker's cache has a TrainJob as it is.
+func (s *scene) settleCopy(t *testing.T, job *unstructured.Unstructured) {
+	t.Helper()
+	eventually(t, "TrainJob "+job.GetName()+" in the cache", func(g gomega.Gomega) {
+		seen := trainjobs.New()
+		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(job), seen)).To(gomega.Succeed())
+		g.Expect(seen.GetResourceVersion()).To(gomega.Equal(job.GetResourceVersion()))
+	})
+}
+
+// seen waits until the worker's cache has a runtime.
+func (s *scene) seen(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "runtime "+name+" in the cache", func(g gomega.Gomega) {
+		seen := &metav1.PartialObjectMetadata{}
+		seen.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
+		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKey{Namespace: s.key.Namespace, Name: name}, seen)).To(gomega.Succeed())
+	})
 }
