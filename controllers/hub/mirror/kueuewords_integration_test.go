@@ -216,6 +216,47 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 	})
 }
 
+// Kueue 0.19 suspends a copy that is to come into a queue, and makes no Workload in a namespace that it does not manage.
+// The copy must not run outside of every quota. A copy that has started is somebody's to suspend.
+func TestNamespaceThatKueueDoesNotManage(t *testing.T) {
+	queued := setting{labels: map[string]string{v1alpha1.LabelLocalQueue: "gpus"}}
+	t.Run("New", func(t *testing.T) {
+		s, _ := newHeldScene(t, queued)
+		s.reconcile(t)
+		s.clock.Step(29 * time.Second)
+		s.reconcile(t)
+		if d := s.dispatch(t); d.Spec.Eviction != nil {
+			t.Fatalf("Kueue had no time to make a Workload: %+v", d.Spec.Eviction)
+		}
+		s.clock.Step(time.Second)
+		s.reconcile(t)
+		if d := s.dispatch(t); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionRejected {
+			t.Fatalf("the eviction is %+v, want Rejected", d.Spec.Eviction)
+		}
+		if !trainjobs.Suspended(s.copy(t)) {
+			t.Error("the copy runs outside of every quota")
+		}
+		s.expectRefused(t, "managedJobsNamespaceSelector")
+	})
+	t.Run("Started", func(t *testing.T) {
+		s := newScene(t, queued)
+		s.installKueue(t)
+		s.reconcile(t)
+		s.jobSet(t, 0, resumedAt)
+		s.trains(t, "ready", "")
+		s.run(t)
+		s.suspendCopy(t)
+		for range 2 {
+			s.reconcile(t)
+			s.clock.Step(time.Minute)
+		}
+		s.reconcile(t)
+		if trainjobs.Suspended(s.copy(t)) {
+			t.Error("the copy stays suspended")
+		}
+	})
+}
+
 // A hub that may not read Workloads says so, and what to do. With the right it quotes Kueue.
 func TestWorkloadsThatMayNotBeRead(t *testing.T) {
 	s, reader := newHeldScene(t, setting{})

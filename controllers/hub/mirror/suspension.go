@@ -151,7 +151,7 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 }
 
 // unexplained says who has suspended a copy without a Workload. Kueue makes none for a copy whose WorkloadPriorityClass
-// is missing, and only its log says so.
+// is missing, and none in a namespace that it does not manage, and only its log says so.
 func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, error) {
 	s := &k.attempt.suspension
 	since := s.unexplained.elapsed(k.Clock.Now())
@@ -175,7 +175,19 @@ func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, erro
 	if since < workloadSearch {
 		return unknown, nil
 	}
+	if queue := k.copy.GetLabels()[v1alpha1.LabelLocalQueue]; queue != "" && !k.hasRun() {
+		k.held = held{refuses: true, message: fmt.Sprintf("it has made no Workload for the copy, which is to wait in LocalQueue %s, in %s. "+
+			"Kueue suspends TrainJobs and does not queue them if managedJobsNamespaceSelector of its configuration leaves out namespace %q, "+
+			"or if it does not run. Without Kueue the copy would run outside of every quota", queue, workloadSearch, k.copy.GetNamespace())}
+		return refused, nil
+	}
 	return suspendedThere, nil
+}
+
+// hasRun is true if the Dispatch shows that the copy has run.
+func (k keeper) hasRun() bool {
+	shown := &k.dispatch.Status
+	return k.dispatch.WasCopied() && (shown.StartTime != nil || shown.Stops > 0)
 }
 
 // lacksClass is true if the worker says that it has no such WorkloadPriorityClass.
