@@ -45,6 +45,7 @@ type wiring struct {
 	// budgets are what each worker may make the mirrors write.
 	budgets  mirror.Budgets
 	policies placement.Policies
+	trials   *mirror.Trials
 	placer   *placement.Reconciler
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
@@ -81,6 +82,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 			w.members.Enqueue(garbagecollection.Name, worker, key)
 		},
 	})
+	w.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+		w.members.Enqueue(mirrorName, worker, key)
+	}, clock.RealClock{})
 	w.members = perworker.NewSet(mgr.GetCache(), log, w.perWorkerControllers()...)
 	return errors.Join(
 		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
@@ -109,7 +113,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
 		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
-		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Trials: w.trials, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 	watch := w.newKueueWatch()
 	if watch != nil {

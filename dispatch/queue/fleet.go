@@ -25,8 +25,12 @@ type Fleet interface {
 	Empty(worker v1alpha1.ClusterName) *dispatch.Nodes
 	// Occupancy returns what runs on a worker.
 	Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy
-	// Evict records that jobs have to be stopped to make room for a job.
-	Evict(preemption dispatch.Preemption, job *Job)
+	// MayEvict says whether jobs of a worker may be stopped for a job. It is false while the Fleet has a reason to expect
+	// that they would be stopped in vain. The worker changes when it is true again.
+	MayEvict(job *Job, worker v1alpha1.ClusterName) bool
+	// Evict records that jobs have to be stopped to make room for a job. It returns false if their worker has to say
+	// first that it takes the job. Then nobody is stopped, and the worker changes when it has said so.
+	Evict(preemption dispatch.Preemption, job *Job) bool
 	// Evicting returns the worker on which jobs are being stopped to make room for a job, or "".
 	Evicting(job types.UID) v1alpha1.ClusterName
 	// Lose records a panic over a worker. From then on Workers shows the worker as not Ready, and as changed.

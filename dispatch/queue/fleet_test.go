@@ -69,6 +69,9 @@ type fleet struct {
 	byWorker map[v1alpha1.ClusterName]map[types.UID]*runs
 	ending   int // The number of jobs that are being stopped.
 	asked    int // The number of calls of other methods than Workers.
+	// futile are the workers on which nobody may be stopped. reluctant have to be asked first, and tried were.
+	futile, reluctant map[v1alpha1.ClusterName]bool
+	tried             []v1alpha1.ClusterName
 }
 
 var _ queue.Fleet = (*fleet)(nil)
@@ -285,8 +288,15 @@ func (o occupancy) Without(victims []types.UID) *dispatch.Nodes {
 	return o.nodes(o.site, func(r *runs) bool { return slices.Contains(victims, r.job.UID) })
 }
 
+// MayEvict implements queue.Fleet.
+func (f *fleet) MayEvict(_ *queue.Job, worker v1alpha1.ClusterName) bool { return !f.futile[worker] }
+
 // Evict implements queue.Fleet.
-func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
+func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) bool {
+	if f.reluctant[preemption.Cluster] {
+		f.tried = append(f.tried, preemption.Cluster)
+		return false
+	}
 	for _, victim := range preemption.Victims {
 		r := f.running[victim.UID]
 		switch {
@@ -301,6 +311,7 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 		f.ending++
 	}
 	f.site(preemption.Cluster).stale = true
+	return true
 }
 
 // Lose implements queue.Fleet.

@@ -23,7 +23,7 @@ func (p *pass) preempt(e *entry) *dispatch.Preemption {
 	}
 	var workers []dispatch.Worker
 	p.each(!c.searched, func(at int) bool {
-		if p.mayPreempt(c, at) {
+		if p.mayPreempt(c, at) && p.fleet.MayEvict(&e.Job, p.workers[at].Name) {
 			workers = append(workers, p.workers[at])
 		}
 		return true
@@ -37,7 +37,9 @@ func (p *pass) preempt(e *entry) *dispatch.Preemption {
 		return nil
 	}
 	c.searched = false
-	p.fleet.Evict(preemption, &e.Job)
+	if !p.fleet.Evict(preemption, &e.Job) {
+		return nil
+	}
 	p.workers = p.fleet.Workers()
 	p.reserve(e, preemption.Cluster)
 	return &preemption

@@ -261,6 +261,31 @@ func TestPass(t *testing.T) {
 				},
 			},
 		},
+		"PreemptionOfTheWilling": {
+			reason: "Nobody is stopped on a worker that has not said yet that it takes the job, nor on one where it would be in vain.",
+			nodes:  []int{1, 1},
+			acts: []act{
+				{stand: []made{on("a", one("x", 0)), low}, minutes: 1, want: []string{"x to a", "y to b"}},
+				{
+					change: func(s *scene) { s.reluctant = map[v1alpha1.ClusterName]bool{"a": true, "b": true} },
+					stand:  []made{{name: "vip", team: "mighty", pods: 1, gpus: 8, priority: 1, minute: 1}}, waits: []string{"vip NoFit"},
+				},
+				{
+					change: func(s *scene) {
+						s.futile = map[v1alpha1.ClusterName]bool{"b": true}
+						s.touch(s.site("b"))
+					},
+					waits: []string{"vip NoFit"},
+				},
+				{
+					change: func(s *scene) {
+						s.reluctant = nil
+						s.touch(s.site("a"))
+					},
+					want: []string{"vip preempts on a x"}, waits: []string{"vip Preempting"}, held: []string{"a for vip"},
+				},
+			},
+		},
 		"PreemptionAgain": {
 			reason: "If somebody before it takes the room that was made, it preempts again.",
 			nodes:  []int{1, 1},

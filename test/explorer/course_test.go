@@ -46,3 +46,45 @@ func TestAttemptsCountedAnew(t *testing.T) {
 		})
 	}
 }
+
+// TestTrialBeforePreemption runs sequences in which a job of higher priority needs the room of another: the other is
+// stopped once its worker has said that it takes the first, and stays while the worker cannot be asked.
+func TestTrialBeforePreemption(t *testing.T) {
+	elapse := func(d time.Duration) world.Action { return world.Action{Op: world.Elapse, For: d} }
+	workers := []string{"w1", "w2"} // The world of this seed has two.
+	begin := []world.Action{
+		elapse(40 * time.Second),
+		{Op: world.Create, Key: "a", What: string(v1alpha1.FailoverHold), For: 5 * time.Minute},
+		{Op: world.Create, Key: "bb", What: string(v1alpha1.FailoverHold), For: 5 * time.Minute},
+		elapse(20 * time.Second),
+	}
+	outrank := []world.Action{
+		{Op: world.Outrank, Key: "c", What: string(v1alpha1.FailoverHold), For: 5 * time.Minute}, elapse(20 * time.Second),
+	}
+	var foreign []world.Action
+	for _, worker := range workers {
+		foreign = append(foreign, world.Action{Op: world.Foreign, Who: worker, Key: "c"})
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		given   []world.Action
+		broken  world.Broken
+		stopped bool
+		fails   bool
+	}{
+		"Accepted": {reason: "the worker takes the job", stopped: true},
+		"Refused":  {reason: "no worker takes the job until the others of its name are deleted, at the end", given: foreign, stopped: true},
+		"NotAsked": {reason: "the ledger finds a preemption without a question", broken: world.Broken{NoTrials: true}, stopped: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			course := append(append(append([]world.Action{}, begin...), tc.given...), outrank...)
+			c := Replay(t.Context(), Plan{Seed: 1, Broken: tc.broken}, course, nil)
+			if (c.Violation != "") != tc.fails {
+				t.Errorf("%s: the violation is %q\n%s", tc.reason, c.Violation, Story(t.Context(), c))
+			}
+			if got := c.Seen["Preempting"] > 0; got != tc.stopped {
+				t.Errorf("%s: a job was stopped: %t, want %t: %v\n%s", tc.reason, got, tc.stopped, c.Seen, Story(t.Context(), c))
+			}
+		})
+	}
+}

@@ -40,6 +40,7 @@ type Transition struct {
 // What several transitions have in common.
 const (
 	recordBeforeAct = "the decision is on the API server before a worker is touched"
+	acceptedFirst   = "the worker has accepted the copy of the other job by a dry run, and " + recordBeforeAct
 	nothingRuns     = "the worker was asked: there is no copy, none will be made, and no pod of one is alive"
 	mustHaveStopped = "after the grace period: Fenced when the copy must have stopped, Immediate and forgotten workers at once"
 	endIsFinal      = "the TrainJob says the end first, and an end is final"
@@ -99,7 +100,7 @@ func Transitions() []Transition {
 		{record.Placed, record.Placed, heldBack, GarbageCollection, "status: Mirrored=Unknown", onlySaid, decidesNothing},
 		{record.Placed, record.Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{record.Placed, record.Copied, "the copy exists for 10 s", Mirror, copyShown, onlySaid, shown},
-		{record.Placed, record.Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{record.Placed, record.Evicting, makesRoom, Placement, "spec.eviction", acceptedFirst, byPlacement},
 		{record.Placed, record.Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{record.Placed, record.Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{record.Placed, record.Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
@@ -113,7 +114,7 @@ func Transitions() []Transition {
 
 		{record.Copied, record.Copied, "steps or restarts change", Mirror, copyShown, onlySaid, shown},
 		{record.Copied, record.Copied, staying, Moves, "status: Evicting=False", onlySaid, shown},
-		{record.Copied, record.Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{record.Copied, record.Evicting, makesRoom, Placement, "spec.eviction", acceptedFirst, byPlacement},
 		{record.Copied, record.Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{record.Copied, record.Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{record.Copied, record.Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
@@ -137,7 +138,7 @@ func Transitions() []Transition {
 		{record.Evicting, record.Leaving, "the TrainJob or the Dispatch is deleted", Anybody, deletion, copyGoesFirst, anything},
 
 		{record.Lost, record.Lost, "something else is done about it", Failover, workerLost, onlySaid, decidesNothing},
-		{record.Lost, record.Lost, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{record.Lost, record.Lost, makesRoom, Placement, "spec.eviction", acceptedFirst, byPlacement},
 		{record.Lost, record.Lost, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{record.Lost, record.Lost, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{record.Lost, record.Lost, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},

@@ -29,8 +29,8 @@ import (
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but SweepRefused, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited and
-// Budget are required.
+// Options of a mirror. All but SweepRefused, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
+// Budget and Trials are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -72,6 +72,8 @@ type Options struct {
 	Inherited map[types.UID]int32
 	// Budget is what the worker may make the manager write on the hub. Nil: there is no limit.
 	Budget *Budget
+	// Trials has the questions whether workers take the copies of jobs that wait. Nil: there are none.
+	Trials *Trials
 }
 
 // NewReconciler makes the mirror of one worker. Its keys are the keys of the hub's Dispatches and of the worker's

@@ -103,11 +103,17 @@ func (v *visit) ownRefusal() error {
 	return nil
 }
 
-// send creates the copy.
-func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
+// challenged returns the copy as it is sent.
+func (v *visit) challenged(policy *v1alpha1.DispatchPolicy, challenge string) *unstructured.Unstructured {
 	copy := newCopy(v.job, v.dispatch, policy, v.HubID, v.Unsent)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	nameRuntime(copy, v.runtimeName)
+	return copy
+}
+
+// send creates the copy.
+func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
+	copy := v.challenged(policy, challenge)
 	v.attempt.creation.leaseless.reset()
 	err := v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	now := v.Clock.Now()

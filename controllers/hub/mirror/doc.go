@@ -8,7 +8,8 @@
 // three from caches, adds what this process remembers (attempt.go), and calls decide, a pure function (state.go). Then
 // act calls the one method of that state:
 //
-//	idle          nothing is done: the Dispatch waits, or its attempt or job has ended, or it is another worker's
+//	idle          nothing is done: the Dispatch waits, or its attempt or job has ended, or it is another worker's. But if
+//	              jobs would have to be stopped here for the job, a dry run asks the worker first (trial.go)
 //	withdrawing   the TrainJob or the Dispatch goes: delete the copy, and wait for its end (release.go)
 //	released      the copy is gone: let the Dispatch go (release.go)
 //	returned      the worker was lost: say that it is back, and do nothing before that is on record (report.go)

@@ -44,7 +44,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	what := decide(r.Cluster, v.observation)
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
-	due, err := v.act(ctx, what)
+	due, err := r.actOrTry(ctx, v, what, request.NamespacedName)
 	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, err)
 	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
 	case asked && seconds > 0:
@@ -54,6 +54,21 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	return result, nil
+}
+
+// actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would take
+// the job.
+func (r *reconciler) actOrTry(ctx context.Context, v *visit, what state, key types.NamespacedName) (time.Duration, error) {
+	at := place{r.Cluster, key}
+	asked := r.Trials.of(at)
+	if what != idle || asked == nil {
+		return v.act(ctx, what)
+	}
+	observed := observation{hubID: r.HubID, job: asked.job, dispatch: asked.dispatch}
+	id := observed.dispatch.Spec.ClusterID
+	observed.otherCluster = id != "" && id != r.ClusterID
+	side := hubSide{reconciler: r, observation: observed, attempt: &asked.attempt}
+	return (&visit{hubSide: side, worker: v.worker}).try(ctx, at, asked)
 }
 
 // act does what the state asks for. It returns when to look again, zero if an event will tell.

@@ -31,13 +31,6 @@ const annotationAsked = "trainyard.dev/asked"
 // of a worker that is left out counts in any circumstances.
 const askedLimit = 64 << 10
 
-const (
-	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each
-	// time.
-	minExclusion = time.Minute
-	maxExclusion = 30 * time.Minute
-)
-
 // digest is equal for things that are equal in JSON.
 func digest(things ...any) string {
 	hash := fnv.New64a()
@@ -153,7 +146,7 @@ func exclusions(
 		if refusal.Outcome == v1alpha1.OutcomeCopyDeleted {
 			count--
 		}
-		left := backoff(count) - now.Sub(refusal.Last.Time)
+		left := record.Backoff(count) - now.Sub(refusal.Last.Time)
 		if then := past[refusal.Cluster]; left <= 0 || then != "" && then != circumstances(refusal.Cluster) {
 			continue
 		}
@@ -163,16 +156,4 @@ func exclusions(
 		}
 	}
 	return exclusions, first
-}
-
-// backoff after a number of refusals: none, then minExclusion, doubled each time up to maxExclusion.
-func backoff(count int32) time.Duration {
-	if count <= 0 {
-		return 0
-	}
-	delay := minExclusion
-	for ; count > 1 && delay < maxExclusion; count-- {
-		delay *= 2
-	}
-	return min(delay, maxExclusion)
 }

@@ -36,6 +36,12 @@ func (w *writer) recordWaiting(
 	w.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
 }
 
+// recordTrialRefused says that a worker would refuse the copy of a job, so that no jobs are stopped for it there.
+func (w *writer) recordTrialRefused(job *unstructured.Unstructured, worker v1alpha1.ClusterName, words string) {
+	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, "WouldBeRejected", "Preempt", "%s", record.Cut(fmt.Sprintf(
+		"No job is stopped for this one on worker %s, which would refuse it: %s", worker, words), record.NoteLimit))
+}
+
 // recordRefused says that not even a Dispatch without a decision can be recorded.
 func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
 	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), record.NoteLimit))

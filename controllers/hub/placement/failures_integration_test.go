@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -148,7 +149,7 @@ func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	d, _ := s.reconcile(t, "job")
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeAdmissionTimeout)
 	s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
-	s.clock.Step(minExclusion)
+	s.clock.Step(record.MinBackoff)
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != east || d.Spec.Attempt != 2 {
 		t.Errorf("the job is on %q in attempt %d, want east again after the back-off", d.Spec.Cluster, d.Spec.Attempt)
 	}

@@ -43,7 +43,7 @@ type Connections interface {
 	Subscribe(notify func(v1alpha1.ClusterName, remote.Status)) (cancel func())
 }
 
-// Options of the controller. All are required but Protected, UnknownCopies, Shown, Kueue and AdmissionCheck.
+// Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Kueue and AdmissionCheck.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of
 	// package records.
@@ -56,6 +56,8 @@ type Options struct {
 	Protected func(namespace string) bool
 	// Connections have the workers' inventories.
 	Connections Connections
+	// Trials asks workers whether they take a job before others are stopped there for it. Nil: workers are not asked.
+	Trials Trials
 	// UnknownCopies holds back jobs that may be running already. Nil: there are none.
 	UnknownCopies UnknownCopies
 	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for
@@ -104,6 +106,9 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	}
 	if options.Kueue != nil {
 		decisions.KueueKnown = options.Kueue.Known
+	}
+	if options.Trials != nil {
+		decisions.Digest = digestOf
 	}
 	r.decider = decider.New(decisions)
 	r.watches = &watches{decider: r.decider, waiting: r.waiting, history: r.history, wake: r.wake, workerQueues: r.needs.workerQueues}
@@ -265,6 +270,10 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 		return reconcile.Result{}, r.write(ctx, key, r.observeKueue(f), grant)
 	case waits.Reason == "":
 		return reconcile.Result{}, nil // The decider wakes us.
+	}
+	r.try(f, job)
+	if why := r.decider.WhyNobodyStops(job); why != "" {
+		waits.Message += "; nobody is stopped for it: " + why
 	}
 	delay, err := r.explain(ctx, f, job, waits)
 	if err != nil {

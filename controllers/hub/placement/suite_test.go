@@ -130,9 +130,10 @@ type scene struct {
 	reconciler *Reconciler
 	// woken has the jobs that the reconciler is to look at.
 	woken requestQueue
-	// unknown, kueue and shown are options of the reconcilers that are made from then on.
+	// unknown, kueue, trials and shown are options of the reconcilers that are made from then on.
 	unknown UnknownCopies
 	kueue   Kueue
+	trials  Trials
 	shown   func(v1alpha1.ClusterName) bool
 }
 
@@ -161,7 +162,7 @@ func (s *scene) restart(t *testing.T) {
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: s.hub, HubReader: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
-		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue,
+		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue, Trials: s.trials,
 	})
 	check.Must(t, err)
 	var dispatches v1alpha1.DispatchList

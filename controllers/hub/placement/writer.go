@@ -37,22 +37,27 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 	if err := w.verify(ctx, f); err != nil {
 		return err
 	}
-	job, worker := grant.Job, grant.Worker
-	d, err := w.ended(ctx, f, job.Circumstances)
+	d, err := w.ended(ctx, f, grant.Job.Circumstances)
 	if err != nil {
 		return err
 	}
-	record.Place(d, v1alpha1.DispatchSpec{
-		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
-		PodSets: copied(job.PodSets), Priority: job.Priority, Counted: job.Counted.DeepCopy(),
-		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
-	}, grant.Decision.Message)
-	noteAsked(d, digest(job.Circumstances, digestOf(worker)))
+	placed(d, grant)
+	noteAsked(d, digest(grant.Job.Circumstances, digestOf(grant.Worker)))
 	if err := w.write(ctx, f, d); err != nil {
 		return err
 	}
 	w.recordPlaced(f.job, d, grant.Decision)
 	return nil
+}
+
+// placed makes a Dispatch what a grant says, without writing it.
+func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
+	job, worker := grant.Job, grant.Worker
+	record.Place(d, v1alpha1.DispatchSpec{
+		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
+		PodSets: copied(job.PodSets), Priority: job.Priority, Counted: job.Counted.DeepCopy(),
+		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
+	}, grant.Decision.Message)
 }
 
 // evict asks mirror to end the attempt of a job.

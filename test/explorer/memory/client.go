@@ -170,8 +170,14 @@ func add(to client.ObjectList, version *Version, share bool) {
 }
 
 // Create implements client.Writer.
-func (c *Client) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
-	sent := object.DeepCopyObject().(client.Object)
+func (c *Client) Create(_ context.Context, object client.Object, options ...client.CreateOption) error {
+	sent, how := object.DeepCopyObject().(client.Object), &client.CreateOptions{}
+	for _, option := range options {
+		option.ApplyToCreate(how)
+	}
+	if len(how.DryRun) > 0 {
+		return c.write(object, "try", func() (any, error) { return c.Server.Try(sent, c.Actor) })
+	}
 	return c.write(object, "create", func() (any, error) { return c.Server.Create(sent, c.Actor) })
 }
 

@@ -32,6 +32,8 @@ type Server struct {
 	Wall func(time.Duration) time.Time
 	// Changed is called after each change. It may be nil.
 	Changed func(Change)
+	// Tried is called after each dry run of a creation that would have succeeded. It may be nil.
+	Tried func(object client.Object)
 
 	objects map[Kind]map[client.ObjectKey]*Version
 	// base is what there was before the first change in the logs.

@@ -89,6 +89,18 @@ func (s *Server) Create(object client.Object, actor string) (*Version, error) {
 	return version, nil
 }
 
+// Try is Create as a dry run.
+func (s *Server) Try(object client.Object, _ string) (*Version, error) {
+	kind, key := KindOf(object), client.ObjectKeyFromObject(object)
+	if s.objects[kind][key] != nil {
+		return nil, apierrors.NewAlreadyExists(resource(kind), key.Name)
+	}
+	if s.Tried != nil {
+		s.Tried(object)
+	}
+	return &Version{Object: parse(kind, fields(object))}, nil
+}
+
 func (s *Server) time(after time.Duration) metav1.Time {
 	return metav1.NewTime(s.Wall(s.Now() + after).Truncate(time.Second))
 }

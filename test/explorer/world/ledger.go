@@ -31,6 +31,8 @@ type ledger struct {
 	attempts map[types.UID]int32
 	// placed are the attempts on a worker that were recorded.
 	placed map[given]bool
+	// accepted are the jobs, without an attempt, that a worker has said it takes.
+	accepted map[given]bool
 }
 
 type given struct {
@@ -45,7 +47,10 @@ type done struct {
 }
 
 func newLedger() ledger {
-	return ledger{givenUp: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}, placed: map[given]bool{}}
+	return ledger{
+		givenUp: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}, placed: map[given]bool{},
+		accepted: map[given]bool{},
+	}
 }
 
 // observe checks a change when it is made. Nothing is checked by looking at everything.
@@ -136,6 +141,12 @@ func (w *World) dispatchChanged(change memory.Change) {
 	}
 	if spec.Cluster == "" || after.AttemptEnded() || after.IsFinished() || spec.Eviction != nil || after.DeletionTimestamp != nil {
 		w.ledger.over[done{origin, attemptText(spec.Attempt)}] = true
+	}
+	if e := spec.Eviction; e != nil && (before == nil || before.Spec.Eviction == nil) && e.Reason == v1alpha1.EvictionPreempted {
+		w.Seen["Preempting"]++
+		if !w.ledger.accepted[given{e.For, "", string(spec.Cluster)}] {
+			w.fail("%s stops %s for %s, and worker %s has not said that it takes that job", change.Actor, after.Name, e.For, spec.Cluster)
+		}
 	}
 	if before != nil && !before.AttemptEnded() && after.AttemptEnded() {
 		w.attemptEnded(after)

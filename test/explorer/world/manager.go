@@ -37,6 +37,7 @@ type Manager struct {
 	keeper      *hublease.Keeper
 	quarantine  *garbagecollection.Quarantine
 	placer      *placer
+	trials      *mirror.Trials
 
 	workers, failover, placement, report *loop
 }
@@ -92,7 +93,12 @@ func (m *Manager) start(behind int) {
 		Hub: m.hub, Recorder: silent{}, Clock: m.clock, Enqueue: m.collect,
 	})
 	m.quarantine.Subscribe(func(key types.NamespacedName) { m.wake(key) })
-	m.placer = &placer{manager: m, began: m.clock.Now(), remembered: map[types.UID]int32{}}
+	m.placer = &placer{manager: m, began: m.clock.Now(), remembered: map[types.UID]int32{}, asked: map[types.UID]asked{}}
+	m.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+		if l := m.loop("mirror " + string(worker)); l != nil {
+			l.Add(key)
+		}
+	}, m.clock)
 	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
 	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
 		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Agents: agents{m.keeper.Agents(), w.Broken.NoWaitForStop, m.clock},
@@ -154,7 +160,7 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
 		Lease:  func() (string, bool) { return m.keeper.Agents().Valid(c.worker.name, c.worker.id) },
-		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited,
+		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited, Trials: m.trials,
 	})})
 	collector := m.add("gc "+name, false, garbagecollection.NewReconciler(m.collection(c)))
 	if m.world.Broken.NoCollector {

@@ -23,6 +23,8 @@ import (
 )
 
 const (
+	// annotationOutranks on a hub TrainJob says that others are to be stopped for it.
+	annotationOutranks = "explorer/outranks"
 	// annotationFailover on a hub TrainJob is what its policy would say.
 	annotationFailover = "explorer/failover"
 	startupTime        = 30 * time.Second
@@ -33,12 +35,21 @@ const (
 )
 
 // placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in
-// turn. It has no room, no waiting list, no policies and no preemption.
+// turn. It has no room, no waiting list and no policies. For a job that outranks others it has one job stopped on the
+// worker, after the worker has said that it takes the job.
 type placer struct {
 	manager *Manager
 	began   time.Time
 	// remembered are the attempts of Dispatches that were deleted, by origin.
 	remembered map[types.UID]int32
+	// asked has the question about a job that outranks others.
+	asked map[types.UID]asked
+}
+
+// asked is a question to a worker.
+type asked struct {
+	worker   string
+	accepted bool
 }
 
 // lose notes that a Dispatch is gone.
@@ -96,7 +107,48 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 	case worker == nil:
 		return refusalTime, p.withdraw(ctx, job, d, "NoFit")
 	}
+	if victim, waits := p.victim(job, worker); victim != nil && !waits && p.accepts(job, d, worker) {
+		after := victim.DeepCopy()
+		record.Evict(after, v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, For: job.GetUID()})
+		return time.Second, p.write(ctx, victim, after)
+	} else if victim != nil {
+		return time.Second, p.withdraw(ctx, job, d, "NoFit")
+	}
 	return 0, p.record(ctx, job, d, worker)
+}
+
+// victim is the job that has to stop on a worker for a job that outranks it, nil if there is none. waits: it is being
+// stopped.
+func (p *placer) victim(job *unstructured.Unstructured, worker *v1alpha1.WorkerCluster) (victim *v1alpha1.Dispatch, waits bool) {
+	if job.GetAnnotations()[annotationOutranks] == "" {
+		return nil, false
+	}
+	for _, version := range p.manager.hub.Views[memory.Dispatch].List() {
+		d := version.Object.(*v1alpha1.Dispatch)
+		if string(d.Spec.Cluster) != worker.Name || !record.AttemptOf(d).Live() || d.DeletionTimestamp != nil {
+			continue
+		}
+		if d.Spec.Eviction != nil && d.Spec.Eviction.For == job.GetUID() {
+			return d, true
+		}
+		if d.Spec.Eviction == nil && victim == nil {
+			victim = d
+		}
+	}
+	return victim, false
+}
+
+// accepts is true if a worker has said that it takes a job. Otherwise the worker is asked.
+func (p *placer) accepts(job *unstructured.Unstructured, d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster) bool {
+	uid := job.GetUID()
+	if p.manager.world.Broken.NoTrials || p.asked[uid].worker == worker.Name && p.asked[uid].accepted {
+		return true
+	}
+	p.asked[uid] = asked{worker: worker.Name}
+	p.manager.trials.Try(v1alpha1.ClusterName(worker.Name), job, p.placed(job, d, worker), func(refused string) {
+		p.asked[uid] = asked{worker: worker.Name, accepted: refused == ""}
+	})
+	return false
 }
 
 // evictSuspended ends the attempt of a job that has been suspended.
@@ -158,6 +210,11 @@ func (p *placer) attempt(job *unstructured.Unstructured, d *v1alpha1.Dispatch) i
 
 // record writes a decision.
 func (p *placer) record(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster) error {
+	return p.write(ctx, d, p.placed(job, d, worker))
+}
+
+// placed is the Dispatch of a job that is placed on a worker.
+func (p *placer) placed(job *unstructured.Unstructured, d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster) *v1alpha1.Dispatch {
 	failover := v1alpha1.Failover(job.GetAnnotations()[annotationFailover])
 	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
 		failover = v1alpha1.FailoverHold
@@ -167,7 +224,7 @@ func (p *placer) record(ctx context.Context, job *unstructured.Unstructured, d *
 		Cluster: v1alpha1.ClusterName(worker.Name), ClusterID: worker.Status.ClusterID, Attempt: p.attempt(job, d), Failover: failover,
 		Counted: &v1alpha1.Counted{Generation: job.GetGeneration(), Digest: trainjobs.Digest(job), Runtime: runtimeVersion},
 	}, "its turn")
-	return p.write(ctx, d, after)
+	return after
 }
 
 // withdraw says that a job waits, and why.

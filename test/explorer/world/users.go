@@ -20,6 +20,8 @@ import (
 const (
 	// Create creates TrainJob Key with failover What. The job runs for the time For, and takes N seconds to stop.
 	Create Op = "create"
+	// Outrank is Create for a job that has another job stopped on the worker to which it comes.
+	Outrank Op = "outrank"
 	// Delete deletes the TrainJob, in the foreground if What says so.
 	Delete Op = "delete"
 	// Suspend and Resume set the TrainJob's spec.suspend.
@@ -49,7 +51,7 @@ const labelTeam = "explorer/team"
 func (w *World) use(a Action) bool {
 	key, k := keyOf(a.Key), w.worker(v1alpha1.ClusterName(a.Who))
 	switch a.Op {
-	case Create:
+	case Create, Outrank:
 		return w.createJob(a)
 	case Delete:
 		options := &client.DeleteOptions{}
@@ -125,6 +127,9 @@ func (w *World) createJob(a Action) bool {
 	job := newJob(a.Key)
 	annotations := map[string]string{
 		annotationRuns: strconv.Itoa(int(a.For.Seconds())), annotationGrace: strconv.Itoa(a.N), annotationFailover: a.What,
+	}
+	if a.Op == Outrank {
+		annotations[annotationOutranks] = "true"
 	}
 	job.SetAnnotations(annotations)
 	job.Object["spec"].(map[string]any)["managedBy"] = managedBy

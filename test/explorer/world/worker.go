@@ -49,6 +49,10 @@ func newWorker(w *World, name v1alpha1.ClusterName) *Worker {
 	k.server = memory.NewServer(string(name), func() time.Duration { return w.now }, (&Clock{world: w, rate: 1000, offset: w.skew()}).at)
 	k.server.Unlocked = w.Broken.NoLocks
 	k.server.Changed = w.observe
+	k.server.Tried = func(copy client.Object) {
+		w.ledger.accepted[given{types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]), "", k.server.Name}] = true
+		w.Seen["Accepted"]++
+	}
 	create(k.server, namespaceObject(), trainingRuntime())
 	for i := range 2 {
 		a := &agent{worker: k}

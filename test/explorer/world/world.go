@@ -61,6 +61,8 @@ type Broken struct {
 	NoDoubt bool
 	// NoPodsSeen: managers see neither the pods of workers nor the JobSets that make them.
 	NoPodsSeen bool
+	// NoTrials: jobs are stopped for a job though the worker has not said that it takes that job.
+	NoTrials bool
 	// NoCollector: garbage collectors of managers do nothing.
 	NoCollector bool
 }

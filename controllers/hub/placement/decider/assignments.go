@@ -183,6 +183,16 @@ func (s *assignments) evictedFor(job types.UID) (stopping, departed []*assignmen
 	return waitedFor(s.evicted), waitedFor(s.departed)
 }
 
+// overdueFor is true if a job that is being stopped for a job, or has left for it, takes too long.
+func (s *assignments) overdueFor(job types.UID) bool {
+	for a := range s.leaving() {
+		if a.eviction.For == job && a.overdue {
+			return true
+		}
+	}
+	return false
+}
+
 // gone notes that a job which has left its worker has no pods there.
 func (s *assignments) gone(a *assignment) { delete(s.departed, a.uid) }
 

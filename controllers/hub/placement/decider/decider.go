@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// Options of a Decider. All are required but Shown and KueueKnown.
+// Options of a Decider. All are required but Shown, KueueKnown and Digest.
 type Options struct {
 	// Connections have the workers' inventories.
 	Connections Connections
@@ -29,6 +29,9 @@ type Options struct {
 	Shown func(worker v1alpha1.ClusterName) bool
 	// KueueKnown says whether it is known which jobs are Kueue's. Nil: no job is.
 	KueueKnown func() bool
+	// Digest sums up everything of a worker on which it may depend whether the worker takes a job. No job is stopped for
+	// another on a worker that has not accepted the other by a Trial. Nil: there are no Trials, and jobs are stopped.
+	Digest func(worker *v1alpha1.WorkerCluster) string
 	// Clock of this process.
 	Clock clock.Clock
 }
@@ -78,7 +81,7 @@ func New(options Options) *Decider {
 		changed:     make(chan struct{}, 1),
 		list:        queue.New(),
 		jobs:        jobs,
-		fleet:       newFleet(options.Connections, options.Clock, jobs),
+		fleet:       newFleet(options, jobs),
 		startup:     startup{Options: options},
 		unanswered:  sets.Set[types.NamespacedName]{},
 		explained:   map[string][]v1alpha1.ClusterExplanation{},
@@ -150,6 +153,12 @@ func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 	if d.jobs.placed(job.UID, job.Attempt) != nil {
 		return false, false
 	}
+	if before := d.list.Job(job.Key()); before != nil && before.Circumstances != job.Circumstances {
+		for worker := range d.fleet.trials.of(before) { // What it has said was about another copy.
+			d.fleet.outdate(worker)
+			d.Changed()
+		}
+	}
 	if d.list.Stand(job) {
 		d.Changed()
 	}
@@ -175,6 +184,11 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	helps := d.list.Has(key)
+	if helps {
+		d.fleet.preemptions.vain(d.list.Job(key).UID, d.Clock.Now())
+		d.fleet.preemptions.hold(d.list.Job(key).UID, time.Time{})
+	}
+	d.fleet.trials.drop(key)
 	d.list.Leave(key)
 	d.unanswered.Delete(key)
 	helps = d.fleet.unpromiseEnded(key) || helps
@@ -228,7 +242,7 @@ func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 }
 
 // Eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none.
-// It is taken back if the job that it makes room for does not wait any more.
+// It is taken back if the job that it makes room for does not wait any more, or has changed since its worker took it.
 func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -236,7 +250,8 @@ func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
 	if a == nil || a.eviction == nil || a.evictor.Name == "" {
 		return nil
 	}
-	if evictor := d.list.Job(a.evictor); evictor == nil || evictor.UID != a.eviction.For {
+	evictor := d.list.Job(a.evictor)
+	if evictor == nil || evictor.UID != a.eviction.For || !d.fleet.accepts(evictor, a.worker) {
 		d.jobs.evict(a, nil, time.Time{})
 		return nil
 	}

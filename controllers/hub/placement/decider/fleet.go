@@ -45,6 +45,14 @@ type fleet struct {
 	list    []dispatch.Worker
 	// stale are the workers that have changed since list was made.
 	stale []v1alpha1.ClusterName
+	// digest is Options.Digest.
+	digest func(*v1alpha1.WorkerCluster) string
+	// trials and preemptions say whether jobs may be stopped for a job. due has the workers that change at a time
+	// because of them. asks are the jobs that have new trials.
+	trials      trials
+	preemptions *preemptions
+	due         map[v1alpha1.ClusterName]time.Time
+	asks        []types.NamespacedName
 }
 
 // snapshot is a worker as package dispatch sees it, and what it was made from.
@@ -55,10 +63,14 @@ type snapshot struct {
 	nodes           *freeNodes
 }
 
-func newFleet(connections Connections, clock clock.PassiveClock, jobs *assignments) *fleet {
+func newFleet(options Options, jobs *assignments) *fleet {
 	return &fleet{
-		connections: connections,
-		clock:       clock,
+		connections: options.Connections,
+		clock:       options.Clock,
+		digest:      options.Digest,
+		trials:      trials{jobs: map[types.NamespacedName]*jobTrials{}},
+		preemptions: newPreemptions(),
+		due:         map[v1alpha1.ClusterName]time.Time{},
 		jobs:        jobs,
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
@@ -71,6 +83,7 @@ func newFleet(connections Connections, clock clock.PassiveClock, jobs *assignmen
 // refresh makes the snapshots of all workers that have changed.
 func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	f.losePatience()
+	f.lookAtDue()
 	f.objects, f.stale = objects, f.stale[:0]
 	f.list = f.list[:0]
 	for i := range objects {
@@ -124,6 +137,8 @@ func (f *fleet) takesJobs(name v1alpha1.ClusterName) bool {
 
 // Assign implements queue.Fleet.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
+	f.trials.drop(job.Key())
+	f.preemptions.hold(job.UID, time.Time{})
 	worker := f.object(decision.Cluster)
 	f.assign(&assignment{
 		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
@@ -146,8 +161,14 @@ func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
 	return &occupancy{jobs: f.jobs.on(worker), nodes: f.freeNodes(worker), clusterID: f.object(worker).Status.ClusterID}
 }
 
-// Evict implements queue.Fleet.
-func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
+// Evict implements queue.Fleet. The worker must have accepted the job's copy by a dry run: nobody is stopped for a job
+// that no worker takes.
+func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) bool {
+	if !f.accepts(job, preemption.Cluster) {
+		f.ask(job, preemption.Cluster)
+		return false
+	}
+	f.preemptions.begin(job, f.jobs.overdueFor(job.UID), f.clock.Now())
 	for _, victim := range preemption.Victims {
 		a := f.jobs.of(victim.UID)
 		if a == nil {
@@ -161,6 +182,7 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 		}, f.clock.Now())
 		a.evictor = job.Key()
 	}
+	return true
 }
 
 // EvictionPatience is how long a job waits for the jobs that were stopped for it. The owner of a job decides how long
@@ -224,6 +246,7 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 		return false
 	}
 	state := record.AttemptOf(seen)
+	f.learn(uid, state)
 	freed := state == record.Finished && f.unpromise(uid)
 	switch {
 	case !state.Live():
@@ -238,6 +261,17 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 		}
 	}
 	return freed
+}
+
+// learn notes what has come of stopping jobs for a job.
+func (f *fleet) learn(job types.UID, state record.State) {
+	switch state {
+	case record.Copied, record.Finished:
+		f.preemptions.worth(job)
+	case record.Ended:
+		f.preemptions.vain(job, f.clock.Now())
+	case record.None, record.Waiting, record.Placed, record.Evicting, record.Lost, record.Leaving:
+	}
 }
 
 // assign records an assignment, and takes what it needs off its worker's free nodes.

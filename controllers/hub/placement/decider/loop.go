@@ -84,7 +84,7 @@ func (d *Decider) lockAndPass(
 	if d.due = d.startup.until; d.startup.look(workers) {
 		d.fleet.refresh(workers)
 		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
-		d.due = requeue.Earlier(requeue.Earlier(d.list.Next(), d.fleet.nextPatience()), d.fleet.nextFound())
+		d.due = requeue.Earlier(requeue.Earlier(d.list.Next(), d.fleet.nextPatience()), requeue.Earlier(d.fleet.nextFound(), d.fleet.nextDue()))
 		if doubts = d.fleet.doubts(); len(doubts) > 0 {
 			wake = append(wake, d.fleet.jobs.evictions()...) // The pass may have ended before it told them.
 			d.Changed()                                      // It may have seen the worker before it was lost.
@@ -97,10 +97,11 @@ func (d *Decider) lockAndPass(
 	return wake, tell, doubts
 }
 
-// toWake returns the jobs that a pass was about: jobs with an outcome, jobs that are to be evicted for them, and jobs
-// that had no answer before. Jobs that wait in Enter are told there.
+// toWake returns the jobs that a pass was about: jobs with an outcome, jobs that are to be evicted for them, jobs with
+// new Trials, and jobs that had no answer before. Jobs that wait in Enter are told there.
 func (d *Decider) toWake(outcomes []queue.Outcome) []types.NamespacedName {
-	wake := sets.Set[types.NamespacedName]{}
+	wake := sets.New(d.fleet.asks...)
+	d.fleet.asks = nil
 	for i := range outcomes {
 		wake.Insert(outcomes[i].Job.Key())
 		if preemption := outcomes[i].Preemption; preemption != nil {

@@ -108,8 +108,11 @@ func (f *fleet) freed(worker, job int) {
 // Empty implements queue.Fleet.
 func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes { return f.empty[f.byName[worker]] }
 
-// Evict implements queue.Fleet.
-func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
+// MayEvict implements queue.Fleet.
+func (f *fleet) MayEvict(*queue.Job, v1alpha1.ClusterName) bool { return true }
+
+// Evict implements queue.Fleet. A simulated worker takes every job.
+func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) bool {
 	e := &eviction{worker: preemption.Cluster}
 	for i := range preemption.Victims {
 		victim := f.job(preemption.Victims[i].UID)
@@ -117,6 +120,7 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 		f.world.Evict(victim)
 	}
 	f.evictions[job.UID] = e
+	return true
 }
 
 // Lose implements queue.Fleet.
