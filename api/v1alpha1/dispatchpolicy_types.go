@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -242,8 +244,10 @@ type DispatchPolicySpec struct {
 	// +optional
 	Preemption Preemption `json:"preemption,omitempty"`
 	// priorityClasses are the names of the PriorityClasses that jobs of this policy may use, by the annotation
-	// trainyard.dev/priority-class or in their pods. A job with another PriorityClass waits. Absent: all but the system's,
-	// which have names that begin with "system-" or values above 1000000000.
+	// trainyard.dev/priority-class or in their pods, and of the WorkloadPriorityClasses that they may bring to the Kueue of
+	// a worker, by the label kueue.x-k8s.io/priority-class. A job with another class waits. Absent: all
+	// WorkloadPriorityClasses, and all PriorityClasses but the system's, which have names that begin with "system-" or
+	// values above 1000000000.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -323,6 +327,12 @@ type DispatchPolicy struct {
 // RequiresHubFlavors is true if a worker needs nodes with the labels of the flavors. p may be nil.
 func (p *DispatchPolicy) RequiresHubFlavors() bool {
 	return p != nil && (p.Spec.HubFlavors == HubFlavorsRequire || p.Spec.HubFlavors == HubFlavorsPropagate)
+}
+
+// AllowsWorkloadPriorityClass is true if a copy may bring a WorkloadPriorityClass to the Kueue of its worker: the policy
+// has no list of classes, or the list has the name. An empty name is allowed. p may be nil.
+func (p *DispatchPolicy) AllowsWorkloadPriorityClass(name string) bool {
+	return p == nil || len(p.Spec.PriorityClasses) == 0 || name == "" || slices.Contains(p.Spec.PriorityClasses, name)
 }
 
 // DispatchPolicyList is a list of DispatchPolicies.

@@ -31,7 +31,11 @@ func newCopy(
 
 	labels, annotations := marks(dispatch, hubID)
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
-	copy.SetLabels(merged(inQueue(carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue), labels))
+	own := inQueue(carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue)
+	if !policy.AllowsWorkloadPriorityClass(own[v1alpha1.LabelWorkloadPriorityClass]) { // The job has got it since it was placed.
+		delete(own, v1alpha1.LabelWorkloadPriorityClass)
+	}
+	copy.SetLabels(merged(own, labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
 	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate, dispatch.Spec.PodSets)
 	return copy

@@ -81,6 +81,29 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 	}
 }
 
+// A WorkloadPriorityClass that the policy does not name never goes to a worker, whatever the job said when it was placed.
+func TestNewCopyHasNoForbiddenWorkloadPriorityClass(t *testing.T) {
+	job := testJob("origin", func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/priority-class": "urgent"})
+	})
+	for name, test := range map[string]struct {
+		classes []string
+		want    string
+	}{
+		"NoList":  {want: "urgent"},
+		"Named":   {classes: []string{"low", "urgent"}, want: "urgent"},
+		"Another": {classes: []string{"low"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{PriorityClasses: test.classes}}
+			got, labelled := newCopy(job, testDispatch(), policy, "hub", nil).GetLabels()["kueue.x-k8s.io/priority-class"]
+			if got != test.want || labelled != (test.want != "") {
+				t.Errorf("the copy has WorkloadPriorityClass %q (%t), want %q", got, labelled, test.want)
+			}
+		})
+	}
+}
+
 // Only a policy with hubFlavors Propagate brings what the hub's Kueue says about nodes to the copy: neither labels of
 // the hub's queues nor scheduling gates, which nobody would lift there.
 func TestNewCopyWithFlavors(t *testing.T) {

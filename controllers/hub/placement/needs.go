@@ -115,6 +115,9 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	}
 	var wrong *demand.ClassError
 	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
+	if !job.QueuedOnHub || job.WorkerQueue != "" { // Otherwise the label is for the hub's Kueue, and stays on the hub.
+		named.OfQueue = job.Labels[v1alpha1.LabelWorkloadPriorityClass]
+	}
 	if job.Priority, err = demand.Priorities(classes.Items).Of(named, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}

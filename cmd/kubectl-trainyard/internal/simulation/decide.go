@@ -155,7 +155,9 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		}
 	}
 	var wrong *demand.ClassError
-	named := demand.Named{Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses}
+	named := demand.Named{
+		Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses, OfQueue: trainJob.Labels[v1alpha1.LabelWorkloadPriorityClass],
+	}
 	if job.Priority, err = w.classes.Of(named, rules); errors.As(err, &wrong) {
 		return job, &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}

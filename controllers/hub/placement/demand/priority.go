@@ -56,6 +56,8 @@ type Named struct {
 	OfPods []PriorityClass
 	// OfWorkload is the priority of its Workload, nil if the hub's Kueue has none for the job.
 	OfWorkload *int32
+	// OfQueue is the WorkloadPriorityClass that the copy would bring to the Kueue of its worker, empty if it brings none.
+	OfQueue string
 }
 
 // Of returns the priority of a job: the value of the class in its annotation, or else the priority of its Workload, or
@@ -64,7 +66,8 @@ type Named struct {
 // the hub, so an unknown class in it is a mistake. The error is a *ClassError.
 //
 // In annotation and pods a job may name only classes that its policy permits: with a class of its pods, the worker
-// would stop other pods. A user may give a Workload any WorkloadPriorityClass. So the Workload's priority counts only
+// would stop other pods. If the policy has a list, it is also the list of WorkloadPriorityClasses that go to workers: with
+// another one, the worker's Kueue would stop other Workloads. A user may give a Workload any WorkloadPriorityClass. So the Workload's priority counts only
 // up to the highest value that the job could have without it. The policy may be nil.
 func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, error) {
 	annotations, ofPods := named.Annotations, named.OfPods
@@ -73,6 +76,11 @@ func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, err
 			return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed,
 				"priorityClassName of replicated job %q, in the runtime or spec.runtimePatches: %s", class.ReplicatedJob, notAllowed(policy, class.Name))
 		}
+	}
+	if !policy.AllowsWorkloadPriorityClass(named.OfQueue) {
+		return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed, "label %s: DispatchPolicy %s (spec.priorityClasses) does not let the "+
+			"job name WorkloadPriorityClass %q; it may name: %s", v1alpha1.LabelWorkloadPriorityClass, policy.Name, shown(named.OfQueue),
+			strings.Join(policy.Spec.PriorityClasses, ", "))
 	}
 	if name, annotated := annotations[v1alpha1.AnnotationPriorityClass]; annotated {
 		class := p.find(name)

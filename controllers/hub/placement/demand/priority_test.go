@@ -30,6 +30,7 @@ func TestPriority(t *testing.T) {
 		class   string
 		ofPods  []string
 		ofKueue *int32
+		ofQueue string
 		policy  *v1alpha1.DispatchPolicy
 		want    int32
 		err     string
@@ -89,6 +90,13 @@ func TestPriority(t *testing.T) {
 			err: `priorityClassName of replicated job "node", in the runtime or spec.runtimePatches: DispatchPolicy team (spec.priorityClasses) does ` +
 				`not let the job name PriorityClass "theirs"; it may name: low`,
 		},
+		"ForQueue":        {reason: "a worker's Kueue may have any class", classes: classes, ofQueue: "urgent", want: 10},
+		"ForQueueAllowed": {reason: "it is one of those", classes: classes, ofQueue: "low", policy: allowing("low"), want: 10},
+		"ForQueueNotAllowed": {
+			reason: "their class has other Workloads stopped on the worker", classes: classes, ofQueue: "urgent", policy: allowing("low", "high"),
+			err: `label kueue.x-k8s.io/priority-class: DispatchPolicy team (spec.priorityClasses) does not let the job name WorkloadPriorityClass ` +
+				`"urgent"; it may name: low, high`,
+		},
 		"Long": {
 			reason: "it is a user's text", classes: classes, class: strings.Repeat("x", 100_000),
 			err: `annotation trainyard.dev/priority-class: the hub has no PriorityClass "` + strings.Repeat("x", 253) + `..."; it has: high, low, usual`,
@@ -103,7 +111,7 @@ func TestPriority(t *testing.T) {
 			for _, name := range test.ofPods {
 				ofPods = append(ofPods, PriorityClass{ReplicatedJob: "node", Name: name})
 			}
-			got, err := test.classes.Of(Named{Annotations: annotations, OfPods: ofPods, OfWorkload: test.ofKueue}, test.policy)
+			got, err := test.classes.Of(Named{Annotations: annotations, OfPods: ofPods, OfWorkload: test.ofKueue, OfQueue: test.ofQueue}, test.policy)
 			message := ""
 			if err != nil {
 				message = err.Error()
