@@ -4,6 +4,8 @@
 package record
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,4 +31,24 @@ func IsMoving(dispatch *v1alpha1.Dispatch) bool {
 	default:
 		return !dispatch.WasCopied()
 	}
+}
+
+// MovePatience is for how long a job that is moving holds up the moves of others by its policy's maxConcurrentMoves,
+// counted from MovingSince. Its owner decides how long its pods take to stop, and on which workers it may run then.
+const MovePatience = 10 * time.Minute
+
+// MovingSince is since when a job that is moving has come no further, as its Dispatch says: since the deletion of its
+// copy began, or since its attempt ended. It is zero if the Dispatch does not say.
+func MovingSince(dispatch *v1alpha1.Dispatch) time.Time {
+	if dispatch.Spec.Eviction == nil || dispatch.AttemptEnded() {
+		if n := len(dispatch.Status.History); n > 0 {
+			return dispatch.Status.History[n-1].To.Time
+		}
+		return time.Time{}
+	}
+	evicting := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchEvicting)
+	if evicting == nil || evicting.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+	return evicting.LastTransitionTime.Time
 }

@@ -7,14 +7,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // displace evicts a job from a drained worker, if there is room elsewhere and its policy permits one more move.
@@ -105,14 +108,16 @@ func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.E
 	return nil
 }
 
-// spent returns how much of each budget is in use. It forgets the evictions that the cache shows.
-func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
+// spent returns how much of each budget is in use, and when less may be because the patience with a job ends. It forgets
+// the evictions that the cache shows.
+func (r *Reconciler) spent(ctx context.Context, home home) (budgets, time.Time, error) {
+	var due time.Time
 	spent := budgets{}
 	for uid, e := range r.written {
 		d, err := records.Dispatch(ctx, r.Hub, e.key)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, due, err
 		case !record.AttemptOf(d).Live(), d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil:
 			delete(r.written, uid)
 		case e.counts:
@@ -120,18 +125,45 @@ func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 		}
 	}
 	if home != draining {
-		return spent, nil
+		return spent, due, nil
 	}
 	dispatches, err := records.Moving(ctx, r.Hub)
 	if err != nil {
-		return nil, err
+		return nil, due, err
 	}
+	ends := r.patienceEnds(dispatches)
 	for i := range dispatches {
+		at := ends[dispatches[i].Spec.TrainJob.UID]
+		if !r.Clock.Now().Before(at) {
+			continue // It would hold up the others for ever.
+		}
+		due = requeue.Earlier(due, at)
 		if err := r.spend(ctx, &dispatches[i], spent); err != nil {
-			return nil, err
+			return nil, due, err
 		}
 	}
-	return spent, nil
+	return spent, due, nil
+}
+
+// patienceEnds returns from when the jobs on their way hold up no others, by the UIDs of their TrainJobs. A time that
+// the Dispatch does not say, or that this machine's clock has not reached, counts from when this process saw the job
+// first.
+func (r *Reconciler) patienceEnds(moving []v1alpha1.Dispatch) map[types.UID]time.Time {
+	now, ends, seen := r.Clock.Now(), map[types.UID]time.Time{}, map[types.UID]time.Time{}
+	for i := range moving {
+		uid, since := moving[i].Spec.TrainJob.UID, record.MovingSince(&moving[i])
+		first, known := r.moving[uid]
+		if !known {
+			first = now
+		}
+		seen[uid] = first
+		if since.IsZero() || since.After(now) {
+			since = first
+		}
+		ends[uid] = since.Add(record.MovePatience)
+	}
+	r.moving = seen
+	return ends
 }
 
 // spend counts a job on its way, unless it is gone or suspended.

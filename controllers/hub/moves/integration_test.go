@@ -131,6 +131,50 @@ func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 	}
 }
 
+// One job that does not stop, or that its user pins to nowhere when it has stopped, holds up the others for ten minutes.
+func TestDrainIsNotHeldUpForEver(t *testing.T) {
+	for name, hold := range map[string]func(t *testing.T, s *scene, job string){
+		"DoesNotStop": func(*testing.T, *scene, string) {},
+		"StopsSlowly": func(t *testing.T, s *scene, job string) {
+			t.Helper()
+			d := s.dispatch(t, job)
+			record.Stop(&d.Status, d, "its pods are ending", s.clock.Now())
+			check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
+		},
+		"GetsNoWorker": func(t *testing.T, s *scene, job string) {
+			t.Helper()
+			s.stopped(t, job)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.policy(t, v1alpha1.DispatchPolicySpec{})
+			worker := s.worker(t, "a", drain)
+			for _, name := range []string{"first", "second"} {
+				s.place(t, name, worker)
+			}
+			s.reconcile(t, worker)
+			moved := s.evicted(t)
+			if len(moved) != 1 {
+				t.Fatalf("evicted are %q, want one", moved)
+			}
+			job, _, _ := strings.Cut(moved[0], " ")
+			hold(t, s, job)
+			s.reconcile(t, worker)
+			s.clock.Step(record.MovePatience - 5*time.Second)
+			if result := s.reconcile(t, worker); result.RequeueAfter <= 0 || result.RequeueAfter > record.MovePatience {
+				t.Errorf("the worker is looked at again in %s, want it when the patience ends", result.RequeueAfter)
+			}
+			before := s.evicted(t)
+			s.clock.Step(10 * time.Second)
+			s.reconcile(t, worker)
+			if got := s.evicted(t); len(got) != len(before)+1 {
+				t.Errorf("evicted are %q after the patience, and %q before, want one more", got, before)
+			}
+		})
+	}
+}
+
 // A job that fits nowhere else stays and says so once, lets other jobs pass, and moves when there is room. Placement
 // handles a suspended job: it ends the attempt.
 func TestDrainWithoutRoom(t *testing.T) {

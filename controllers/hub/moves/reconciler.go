@@ -56,6 +56,9 @@ type Reconciler struct {
 	workers map[v1alpha1.ClusterName]*workerJobs
 	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
+	// moving says since when jobs on their way have come no further, as far as this process knows, by the UID of the
+	// TrainJob.
+	moving map[types.UID]time.Time
 
 	mu sync.Mutex
 	// cares has the workers for which events elsewhere matter. timeouts: some policy has an admissionTimeout. Under mu.
@@ -83,6 +86,7 @@ func NewReconciler(options Options) *Reconciler {
 		Options: options,
 		workers: map[v1alpha1.ClusterName]*workerJobs{},
 		written: map[types.UID]eviction{},
+		moving:  map[types.UID]time.Time{},
 		cares:   map[v1alpha1.ClusterName]interest{},
 	}
 }
@@ -197,13 +201,12 @@ type turn struct {
 // actOn acts on each job. An error of one job does not stop the others.
 func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, jobs []observation) (reconcile.Result, error) {
 	name := v1alpha1.ClusterName(worker.Name)
-	spent, err := r.spent(ctx, homeOf(worker))
+	spent, due, err := r.spent(ctx, homeOf(worker))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	t := turn{spent: spent, full: map[string]v1alpha1.ClusterExplanation{}}
 	var errs []error
-	var due time.Time
 	overdues := false
 	for _, f := range jobs {
 		if !worker.Spec.Drain {

@@ -94,6 +94,39 @@ func TestFates(t *testing.T) {
 	}
 }
 
+// TestHolders checks that a job on its way from another drained worker has a line while jobs of the worker wait for it.
+func TestHolders(t *testing.T) {
+	drained := func(d *v1alpha1.Dispatch) {
+		d.Status.History = append(d.Status.History, v1alpha1.Attempt{Cluster: "north", Outcome: v1alpha1.OutcomeDrained})
+	}
+	held := "trainjob n/x holds up the others, as many as their policy's maxConcurrentMoves are on their way: it "
+	nowhere := with(v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonPinMismatch, "")
+	progress := drain.NewProgress("east")
+	for i, look := range []struct {
+		dispatches []*v1alpha1.Dispatch
+		want       []string
+	}{
+		{
+			dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("north"), evicted)},
+			want:       []string{"trainjob n/a waits for its turn", held + "is being stopped on north"},
+		},
+		{
+			dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on(""), drained, nowhere)},
+			want:       []string{held + "has no worker yet: PinMismatch"},
+		},
+		{dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"), drained)}, want: []string{held + "has no copy on west yet"}},
+		{dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"))}, want: []string{}},
+		{dispatches: []*v1alpha1.Dispatch{dispatch("a", evicted), dispatch("y", on(""), drained)}, want: []string{"trainjob n/a evicting: worker east is drained"}},
+	} {
+		if diff := cmp.Diff(look.want, progress.Look(look.dispatches)); diff != "" {
+			t.Errorf("look %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if stay, leave := progress.Counts(); stay != 0 || leave != 1 {
+		t.Errorf("%d jobs stay and %d leave, want one to leave", stay, leave)
+	}
+}
+
 // TestProgress checks that only changes are reported, only of the worker's jobs.
 func TestProgress(t *testing.T) {
 	progress := drain.NewProgress("east")

@@ -88,3 +88,20 @@ func because(words, reason string) string {
 	}
 	return words + ": " + reason
 }
+
+// onItsWay says how far a job has come that is moving and is not the worker's.
+func onItsWay(d *v1alpha1.Dispatch) string {
+	switch record.AttemptOf(d) {
+	case record.Waiting:
+		if placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
+			return because("has no worker yet", placed.Reason)
+		}
+		return "has no worker yet"
+	case record.Evicting, record.Lost:
+		return fmt.Sprintf("is being stopped on %s", d.Spec.Cluster)
+	case record.Ended:
+		return fmt.Sprintf("has stopped on %s", d.Spec.Cluster)
+	default:
+		return fmt.Sprintf("has no copy on %s yet", d.Spec.Cluster)
+	}
+}
