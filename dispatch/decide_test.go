@@ -63,7 +63,7 @@ func scored(cluster v1alpha1.ClusterName, score int32) v1alpha1.ClusterExplanati
 
 func TestDecide(t *testing.T) {
 	const (
-		lacks    = "lacks 16 nvidia.com/gpu on nodes with at least 8 free; 2 more such nodes would do; it has room for 0 of 2 pods, 1 node in all"
+		lacks    = "lacks 16 nvidia.com/gpu on nodes with at least 8 free; at most 2 more such nodes would do; it has room for 0 of 2 pods, 1 node in all"
 		down     = "Unreachable: dial tcp: timeout"
 		cordon   = "the worker is cordoned (spec.unschedulable)"
 		exists   = "a TrainJob of this name exists"

@@ -125,8 +125,11 @@ func (f *filters) open(w *Worker) filterResult {
 
 // reason converts a result to a reason of the API.
 func (f *filters) reason(w *Worker, r filterResult) string {
-	if r == excluded {
+	switch {
+	case r == excluded:
 		return f.job.Excluded[w.Name].Reason
+	case r == insufficient && f.gang.mismatched(w.Nodes):
+		return v1alpha1.ReasonNoMatchingNode
 	}
 	return r.String()
 }

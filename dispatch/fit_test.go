@@ -129,13 +129,13 @@ func TestFit(t *testing.T) {
 			reason:  "the sum is not what counts",
 			podSets: []v1alpha1.PodSet{podSet(8, 8)},
 			nodes:   []NodeGroup{gpuNodes(64, 1)},
-			want:    &Shortfall{PodSet: "node", Message: "lacks 64 nvidia.com/gpu on nodes with at least 8 free; 8 more such nodes would do; it has room for 0 of 8 pods, 64 nodes in all"},
+			want:    &Shortfall{PodSet: "node", Message: "lacks 64 nvidia.com/gpu on nodes with at least 8 free; at most 8 more such nodes would do; it has room for 0 of 8 pods, 64 nodes in all"},
 		},
 		"SeveralPerNode": {
 			reason:  "small pods share nodes, and what is left over of a node is of no use",
 			podSets: []v1alpha1.PodSet{podSet(6, 3)},
 			nodes:   []NodeGroup{gpuNodes(2, 8)},
-			want:    &Shortfall{PodSet: "node", Message: "lacks 6 nvidia.com/gpu on nodes with at least 3 free; 2 more such nodes would do; it has room for 4 of 6 pods, 2 nodes in all"},
+			want:    &Shortfall{PodSet: "node", Message: "lacks 6 nvidia.com/gpu on nodes with at least 3 free; at most 2 more such nodes would do; it has room for 4 of 6 pods, 2 nodes in all"},
 		},
 		"OneNode": {
 			reason:  "for a single pod the most that is free helps more than a count",

@@ -181,8 +181,39 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 		return fmt.Sprintf("lacks %d %s with at least %s free", missing, plural("node", missing), g.list(short)) + room
 	}
 	name, amount := g.names[short[0].name], short[0].amount
-	return fmt.Sprintf("lacks %s on nodes with at least %s free; %d more such %s would do", format(name, mulUpTo(amount, missing)),
-		formatAmount(name, amount), missing, plural("node", missing)) + room
+	more := fmt.Sprintf("%d more such %s", missing, plural("node", missing))
+	if missing > 1 {
+		more = "at most " + more // A node that comes may have room for several pods.
+	}
+	return fmt.Sprintf("lacks %s on nodes with at least %s free; %s would do", format(name, mulUpTo(amount, missing)),
+		formatAmount(name, amount), more) + room
+}
+
+// mismatched is true if the nodes cannot take some of the pods even if nothing else ran there, so that neither ends of
+// jobs nor more nodes of these kinds would help: no node matches the pods and has all resources that they request.
+func (g *gang) mismatched(n *Nodes) bool {
+	all := n.populated()
+	if len(all) == 0 || n.queued().only() {
+		return false
+	}
+	if g.bind(n); g.lackQuota(n) != nil {
+		return false // That is what the message says.
+	}
+	for i := range g.phases {
+		for j := range g.phases[i].pods {
+			p := &g.phases[i].pods[j]
+			admits := g.admits(n, p)
+			if !slices.ContainsFunc(all, func(c int) bool { return admits[c] && n.hasAll(c, p.bound) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasAll is true if the nodes of a class have all resources that a pod requests, free or not.
+func (n *Nodes) hasAll(class int, pod []demand) bool {
+	return !slices.ContainsFunc(pod, func(d demand) bool { return d.col < 0 || n.peak(class)[d.col] == absent })
 }
 
 // short returns what the pods lack: each resource that alone is not enough, or without which more pods would have room.

@@ -181,4 +181,7 @@ const (
 	ReasonPolicyMismatch = "PolicyMismatch"
 	// ReasonInsufficientResources: the gang does not fit on what is free on the worker's nodes now.
 	ReasonInsufficientResources = "InsufficientResources"
+	// ReasonNoMatchingNode: no node of the worker could take some of the gang's pods if nothing else ran there. Their node
+	// selector, affinity or tolerations match no node, or no node that they match has a resource that they request.
+	ReasonNoMatchingNode = "NoMatchingNode"
 )

@@ -22,6 +22,23 @@ var waitingAdvice = map[string]string{
 	v1alpha1.ReasonRuntimeNotFound: "create the runtime on the hub, or create the job again with another spec.runtimeRef",
 }
 
+// nowhereAdvice is for a job that waits for no room.
+const nowhereAdvice = "change the job, its policy or the workers as the table of workers says: as they are, neither the end of another job " +
+	"nor more nodes like those that are there would let it run"
+
+// fitsNowhere is true if no worker could take the job if nothing else ran there, nor with more nodes like its own.
+func fitsNowhere(workers []v1alpha1.ClusterExplanation) bool {
+	for i := range workers {
+		switch workers[i].Reason {
+		case v1alpha1.ReasonPinMismatch, v1alpha1.ReasonPolicyMismatch, v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonCordoned,
+			v1alpha1.ReasonNotReady:
+		default:
+			return false
+		}
+	}
+	return len(workers) > 0
+}
+
 // healthAdvice says what they can do about trouble of the copy.
 var healthAdvice = map[string]string{
 	health.NodeLost: "nothing: Kubernetes starts the pod on another node when the node is known to be gone; to move the job at once, " +
@@ -74,7 +91,11 @@ func (f Observation) health() string {
 // advice says what to do about the copy's trouble, or about the reason for which the job waits.
 func (f Observation) advice() string {
 	if f.State() == Waiting {
-		return waitingAdvice[jobs.Reason(f.Dispatch)]
+		reason := jobs.Reason(f.Dispatch)
+		if reason == v1alpha1.ReasonNoFit && fitsNowhere(f.Dispatch.Status.Explanation) {
+			return nowhereAdvice
+		}
+		return waitingAdvice[reason]
 	}
 	healthy := f.healthy()
 	if healthy == nil || healthy.Status != metav1.ConditionFalse {

@@ -36,7 +36,9 @@ func Summarize(d *Decider) Summary {
 			continue
 		}
 		for _, line := range d.Explain(&jobs[i]) {
-			if line.Reason != v1alpha1.ReasonInsufficientResources && line.Reason != v1alpha1.ReasonReserved {
+			switch line.Reason {
+			case v1alpha1.ReasonInsufficientResources, v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonReserved:
+			default:
 				continue
 			}
 			if wanted[line.Cluster] == nil {
