@@ -126,12 +126,18 @@ func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 	}
 }
 
+// Reads implements dispatch.Expression.
+func (picky) Reads(*dispatch.Worker) string { return "" }
+
 // few is an expression that is true for workers with at most four jobs.
 type few struct{}
 
 func (few) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 	return func(w *dispatch.Worker) (bool, error) { return w.Assigned < 5, nil }
 }
+
+// Reads implements dispatch.Expression.
+func (few) Reads(*dispatch.Worker) string { return "" }
 
 var teams = []string{"best", "best", "strict", "order", "impatient", "impatient", "mighty", "mighty", "picky", "few", "nobody's"}
 
