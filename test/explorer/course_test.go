@@ -88,3 +88,25 @@ func TestTrialBeforePreemption(t *testing.T) {
 		})
 	}
 }
+
+// TestJobThatChangesBeforeItsCopy runs a sequence that chance seldom finds: a user changes a job that is placed and has
+// no copy yet, because the hub does not reach its worker. The attempt ends, and the job gets a copy in the next attempt.
+func TestJobThatChangesBeforeItsCopy(t *testing.T) {
+	elapse := func(d time.Duration) world.Action { return world.Action{Op: world.Elapse, For: d} }
+	links := func(op world.Op) []world.Action {
+		return []world.Action{{Op: op, Who: "m1", What: "w1"}, {Op: op, Who: "m1", What: "w2"}}
+	}
+	course := append([]world.Action{elapse(40 * time.Second)}, links(world.Cut)...) // The workers are known.
+	course = append(course,
+		world.Action{Op: world.Create, Key: "a", What: string(v1alpha1.FailoverHold), For: time.Minute}, elapse(time.Second),
+		world.Action{Op: world.Relabel, Key: "a"})
+	course = append(append(course, links(world.Mend)...), elapse(3*time.Minute))
+	c := Replay(t.Context(), Plan{Seed: 1}, course, nil)
+	if c.Violation != "" {
+		t.Errorf("%s\n%s", c.Violation, Story(t.Context(), c))
+	}
+	outcome := string(v1alpha1.OutcomeJobChanged) + string(v1alpha1.FailoverHold)
+	if c.Seen[outcome] != 1 || c.Seen["Complete"+string(v1alpha1.FailoverHold)] != 1 {
+		t.Errorf("want one attempt that ends as JobChanged, and one that completes the job: %v", c.Seen)
+	}
+}
