@@ -84,7 +84,7 @@ func (d *Decider) lockAndPass(
 	if d.due = d.startup.until; d.startup.look(workers) {
 		d.fleet.refresh(workers)
 		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
-		d.due = requeue.Earlier(requeue.Earlier(d.list.Next(), d.fleet.nextPatience()), requeue.Earlier(d.fleet.nextFound(), d.fleet.nextDue()))
+		d.due = requeue.Earlier(d.list.Next(), d.fleet.next())
 		if doubts = d.fleet.doubts(); len(doubts) > 0 {
 			wake = append(wake, d.fleet.jobs.evictions()...) // The pass may have ended before it told them.
 			d.Changed()                                      // It may have seen the worker before it was lost.

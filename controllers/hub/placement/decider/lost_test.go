@@ -35,6 +35,8 @@ func (e *explosive) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 	}
 }
 
+func (e *explosive) Reads(*dispatch.Worker) string { return "" }
+
 // panicFleet has the fleet of a Decider, whose workers have nodes although nobody is connected.
 type panicFleet struct{ *fleet }
 
