@@ -218,7 +218,7 @@ func (p *prober) fetchSchema(ctx context.Context) (fields []string, ok bool, err
 	address := p.host + openAPI + "apis/" + trainjobs.GroupVersionKind.GroupVersion().String()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, true, nil //nolint:nilerr // An address without a schema stays so.
+		return nil, true, nil // An address without a schema stays so.
 	}
 	req.Header.Set("Accept", "application/json")
 	if p.etag != "" {
@@ -226,7 +226,7 @@ func (p *prober) fetchSchema(ctx context.Context) (fields []string, ok bool, err
 	}
 	res, err := p.http.Do(req)
 	if err != nil {
-		return nil, false, nil //nolint:nilerr // Another attempt may succeed.
+		return nil, false, nil // Another attempt may succeed.
 	}
 	defer res.Body.Close()
 	switch res.StatusCode {
@@ -240,7 +240,7 @@ func (p *prober) fetchSchema(ctx context.Context) (fields []string, ok bool, err
 			return nil, false, fmt.Errorf("ask for the schema of TrainJobs: %w", excess)
 		}
 		if err != nil || len(fields) == 0 {
-			return nil, false, nil //nolint:nilerr // Another attempt may succeed.
+			return nil, false, nil // Another attempt may succeed.
 		}
 		p.etag, p.fields = res.Header.Get("Etag"), fields
 		return fields, true, nil

@@ -119,7 +119,8 @@ func TestPanicOverOneWorker(t *testing.T) {
 
 // TestPanicWhileCounting: what one worker has is counted under the lock of all.
 func TestPanicWhileCounting(t *testing.T) {
-	f := newFleet(nil, clocktesting.NewFakeClock(time.Unix(1000, 0)), newAssignments()) // Asking no Connections panics.
+	// Asking no Connections panics.
+	f := newFleet(Options{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, newAssignments())
 	if got := f.freeNodes("bad"); got != nil || !strings.Contains(f.lost("bad"), "nil pointer") {
 		t.Errorf("the free nodes are %v, and the worker is lost because of %q", got, f.lost("bad"))
 	}

@@ -54,8 +54,9 @@ func (y *reportedYard) Empty(v1alpha1.ClusterName) *dispatch.Nodes { return y.fr
 func (y *reportedYard) Occupancy(v1alpha1.ClusterName) dispatch.Occupancy {
 	return &occupancy{jobs: y.jobs, nodes: y.free}
 }
-func (y *reportedYard) Evict(dispatch.Preemption, *queue.Job)   {}
-func (y *reportedYard) Evicting(types.UID) v1alpha1.ClusterName { return "" }
+func (y *reportedYard) MayEvict(*queue.Job, v1alpha1.ClusterName) bool { return true }
+func (y *reportedYard) Evict(dispatch.Preemption, *queue.Job) bool     { return true }
+func (y *reportedYard) Evicting(types.UID) v1alpha1.ClusterName        { return "" }
 
 func (y *reportedYard) Lose(panicked *dispatch.WorkerPanic) { panic(panicked.Value) }
 
