@@ -178,13 +178,18 @@ func template(manifests, owner string) string {
 	return strings.NewReplacer(
 		"namespace: trainyard-system\n", "namespace: {{ .Release.Namespace }}\n",
 		"namespace: kubeflow-system\n", "namespace: {{ .Values.workerAgent.namespace }}\n",
-		// The names in config/admission/namespaces.yaml stay protected where the chart uses others.
-		"'trainyard-system'", "'trainyard-system', '{{ .Release.Namespace }}'",
-		"'kubeflow-system'", "'kubeflow-system', '{{ .Values.workerAgent.namespace }}'",
+		"'trainyard-system'", andOther("trainyard-system", ".Release.Namespace"),
+		"'kubeflow-system'", andOther("kubeflow-system", ".Values.workerAgent.namespace"),
 		"namespace: cluster-inventory\n", "namespace: {{ .Values.hub.clusterProfiles.namespace }}\n",
 		"  clientConfig:\n", "  clientConfig:\n"+with(owner, "    ", "caBundle: {{ . }}", "caBundle"),
 		"system:serviceaccount:trainyard-system:", "system:serviceaccount:{{ .Release.Namespace }}:",
 	).Replace(manifests)
+}
+
+// andOther is an item of a list of namespaces in config/admission/namespaces.yaml, which stays protected where the chart
+// uses another namespace. Then this one is protected, too.
+func andOther(namespace, value string) string {
+	return fmt.Sprintf(`'%s'{{ if ne %s "%s" }}, '{{ %s }}'{{ end }}`, namespace, value, namespace, value)
 }
 
 // labelled adds the chart's labels to metadata. Only CRDs have annotations: they also get the annotation that keeps
