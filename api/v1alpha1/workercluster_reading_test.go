@@ -27,6 +27,7 @@ func TestWorkerClusterReadiness(t *testing.T) {
 		v1alpha1.ReasonCapacityReportMissing: answers,
 		v1alpha1.ReasonCapacityReportStale:   answers,
 		v1alpha1.ReasonQuotaMissing:          answers,
+		v1alpha1.ReasonCapacityUnusable:      answers,
 		v1alpha1.ReasonConnecting:            {isExpected: true},
 		v1alpha1.ReasonUnreachable:           silent,
 		v1alpha1.ReasonCredentialsNotFound:   silent,
