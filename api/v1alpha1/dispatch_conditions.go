@@ -81,9 +81,6 @@ const (
 	ReasonNameConflict = "NameConflict"
 	// ReasonRejected: a worker refused the copy. The message has the worker's words.
 	ReasonRejected = "Rejected"
-	// ReasonRuntimeInUse begins the message of a refusal: the worker has an earlier version of the job's runtime, copies that
-	// its Kueue runs use it, and the worker cannot have the newer version beside it.
-	ReasonRuntimeInUse = "RuntimeInUse"
 	// ReasonRuntimeNotFound: the job's runtime does not exist on the hub.
 	ReasonRuntimeNotFound = "RuntimeNotFound"
 	// ReasonInvalidRuntime: the job's demand cannot be derived from its runtime. The message says why.
@@ -123,6 +120,9 @@ const (
 
 // Reasons of DispatchMirrored. ReasonNameConflict and ReasonRejected are shared with DispatchPlaced.
 const (
+	// ReasonRuntimeInUse begins the message of a refusal: the worker has an earlier version of the job's runtime, copies that
+	// its Kueue runs use it, and the worker cannot have the newer version beside it.
+	ReasonRuntimeInUse = "RuntimeInUse"
 	// ReasonCopied: the copy exists on the worker.
 	ReasonCopied = "Copied"
 	// ReasonDeletionRefused: the worker refuses the deletion of the copy.
