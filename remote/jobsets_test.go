@@ -142,6 +142,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 	want = map[string]any{
 		"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": map[string]any{
 			"namespace": "default", "name": "foreign", "uid": string(foreign.GetUID()), "resourceVersion": foreign.GetResourceVersion(),
+			"creationTimestamp": foreign.GetCreationTimestamp().UTC().Format(time.RFC3339),
 		},
 	}
 	if diff := cmp.Diff(want, cached.Object); diff != "" {
