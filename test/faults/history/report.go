@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -54,8 +56,9 @@ func (r *Recorder) Wrong(origin types.UID) []string {
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy. It is empty if
-// they are equal, or if the recorder does not know the last status because the copy went in a gap of the watch.
+// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy, of which the hub
+// shows all but a condition Suspended that is False. It is empty if they do not differ, or if the recorder does not know
+// the last status because the copy went in a gap of the watch.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +85,8 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 			if copied.unsure {
 				return ""
 			}
-			return cmp.Diff(copied.status, job.last.Object["status"])
+			shown := trainjobs.WithoutCondition(copied.status, trainer.TrainJobSuspended, metav1.ConditionFalse)
+			return cmp.Diff(shown, job.last.Object["status"])
 		}
 	}
 	return fmt.Sprintf("no copy of attempt %s on %s was ever seen", attempt, last.Spec.Cluster)

@@ -21,8 +21,16 @@ func TestStatusDiffers(t *testing.T) {
 		gap    bool
 		want   bool
 	}{
-		"the copy said the end":              {reason: "The hub says what the copy said last.", last: complete},
-		"the copy did not say it":            {reason: "The hub says what no copy has said.", last: started, want: true},
+		"the copy said the end":   {reason: "The hub says what the copy said last.", last: complete},
+		"the copy did not say it": {reason: "The hub says what no copy has said.", last: started, want: true},
+		"the copy was suspended before": {
+			reason: "Clients take the condition Suspended for a state, so the hub leaves it out.", last: func(copied map[string]any) {
+				complete(copied)
+				status := copied["status"].(map[string]any)
+				resumed := map[string]any{"type": "Suspended", "status": "False"}
+				status["conditions"] = append([]any{resumed}, status["conditions"].([]any)...)
+			},
+		},
 		"the copy went in a gap":             {reason: "The copy may have said the end in the gap.", last: started, gap: true},
 		"the copy ended and went in the gap": {reason: "The recorder knows the end.", last: complete, gap: true},
 	}
