@@ -106,8 +106,25 @@ func checkQuota(q *v1alpha1.KueueQuota) error {
 		if w.Namespace == "" || w.Job == "" {
 			return fmt.Errorf("workloads[%d]: its namespace or job is empty", i)
 		}
-		if err := checkAmounts(w.Used); err != nil {
+		err := checkAmounts(w.Used)
+		if err == nil {
+			err = checkRequests(w.Requests)
+		}
+		if err != nil {
 			return fmt.Errorf("workloads[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func checkRequests(requests []v1alpha1.KueueRequest) error {
+	resources := names[corev1.ResourceName]{}
+	for i := range requests {
+		if err := resources.add(requests[i].Resource, requests[i].Resource == ""); err != nil {
+			return fmt.Errorf("requests[%d]: %w", i, err)
+		}
+		if requests[i].Amount < 0 {
+			return fmt.Errorf("requests[%d]: %d of %s is negative", i, requests[i].Amount, requests[i].Resource)
 		}
 	}
 	return nil

@@ -70,6 +70,20 @@ func TestCheck(t *testing.T) {
 			change: quota(func(q *v1alpha1.KueueQuota) { q.Workloads = []v1alpha1.KueueWorkload{{Namespace: "a"}} }),
 			want:   `kueue.workloads[0]: its namespace or job is empty`,
 		},
+		"NegativeRequest": {
+			reason: "no pod requests it",
+			change: quota(func(q *v1alpha1.KueueQuota) {
+				q.Workloads = []v1alpha1.KueueWorkload{{Namespace: "a", Job: "b", Requests: []v1alpha1.KueueRequest{{Resource: "cpu", Amount: -1}}}}
+			}),
+			want: `kueue.workloads[0]: requests[0]: -1 of cpu is negative`,
+		},
+		"RequestTwice": {
+			reason: "nobody knows which one counts",
+			change: quota(func(q *v1alpha1.KueueQuota) {
+				q.Workloads = []v1alpha1.KueueWorkload{{Namespace: "a", Job: "b", Requests: []v1alpha1.KueueRequest{{Resource: "cpu"}, {Resource: "cpu"}}}}
+			}),
+			want: `kueue.workloads[0]: requests[1]: "cpu" is there twice`,
+		},
 		"ResourceTwice": {
 			reason: "the columns of all amounts would be about the same resource",
 			change: func(r *v1alpha1.CapacityReport) { r.Resources = append(r.Resources, "cpu") },

@@ -51,6 +51,11 @@ type kueueFields struct {
 			Name  string `json:"name"`
 			Count int32  `json:"count"`
 		} `json:"reclaimablePods,omitempty"`
+		// ResourceRequests is there from Kueue's first look at a Workload until it reserves quota.
+		ResourceRequests []struct {
+			Name      string              `json:"name"`
+			Resources corev1.ResourceList `json:"resources,omitempty"`
+		} `json:"resourceRequests,omitempty"`
 	} `json:"status,omitempty"`
 }
 
@@ -129,6 +134,9 @@ func stripWorkload(object, stripped *unstructured.Unstructured) {
 	setField(stripped, trainjobs.PickItems(podSets, "name", "count"), "spec", "podSets")
 	if checks, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "admissionChecks"); has {
 		setField(stripped, trainjobs.PickItems(checks, "name", "state", "message"), "status", "admissionChecks")
+	}
+	if requests, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "resourceRequests"); has {
+		setField(stripped, trainjobs.PickItems(requests, "name", "resources"), "status", "resourceRequests")
 	}
 	if admission, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "admission"); has {
 		fields, _ := admission.(map[string]any)
@@ -247,7 +255,7 @@ func workloadOf(object *unstructured.Unstructured) countedWorkload {
 	fields, counted := fieldsOf(object), countedWorkload{}
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == "TrainJob" &&
 		strings.HasPrefix(owner.APIVersion, "trainer.kubeflow.org/") {
-		counted.job, counted.queue = owner.Name, fields.Spec.QueueName
+		counted.job, counted.queue, counted.requests = owner.Name, fields.Spec.QueueName, fields.requests()
 	}
 	if fields.Status.Admission == nil || !isTrue(object, "QuotaReserved") {
 		return counted
@@ -280,6 +288,30 @@ func workloadOf(object *unstructured.Unstructured) countedWorkload {
 		}
 	}
 	return counted
+}
+
+// requests are what all pods of a Workload request together, as Kueue counts them. They are empty before Kueue has
+// looked at it.
+func (f *kueueFields) requests() map[corev1.ResourceName]int64 {
+	var podSets []corev1.ResourceList
+	if f.Status.Admission != nil {
+		for _, assigned := range f.Status.Admission.PodSetAssignments {
+			podSets = append(podSets, assigned.ResourceUsage)
+		}
+	} else {
+		for _, podSet := range f.Status.ResourceRequests {
+			podSets = append(podSets, podSet.Resources)
+		}
+	}
+	requests := map[corev1.ResourceName]int64{}
+	for _, resources := range podSets {
+		for name, quantity := range resources {
+			if amount := amountOf(name, quantity); name != "" && amount > 0 {
+				requests[name] += amount
+			}
+		}
+	}
+	return requests
 }
 
 // counts says whether anybody needs to know of the Workload.

@@ -74,6 +74,7 @@ type countedWorkload struct {
 	// job is the name of its TrainJob. Empty: the Workload belongs to another kind of job.
 	job, queue, clusterQueue string
 	used                     map[flavorResource]int64
+	requests                 map[corev1.ResourceName]int64
 }
 
 // CountQuota makes the tally count the quota of Kueue too. It must be called before the first event.
@@ -219,6 +220,7 @@ func (q *quotaCount) share() *v1alpha1.KueueQuota {
 		if w.job != "" {
 			q.shared.Workloads = append(q.shared.Workloads, v1alpha1.KueueWorkload{
 				Namespace: key.Namespace, Job: w.job, Queue: w.queue, ClusterQueue: w.clusterQueue, Used: amountsByFlavor(w.used),
+				Requests: sortedRequests(w.requests),
 			})
 		}
 	}
@@ -233,6 +235,14 @@ func sorted[K comparable, V any](values map[K]V, compare func(a, b K) int) []V {
 	var all []V
 	for _, key := range slices.SortedFunc(maps.Keys(values), compare) {
 		all = append(all, values[key])
+	}
+	return all
+}
+
+func sortedRequests(requests map[corev1.ResourceName]int64) []v1alpha1.KueueRequest {
+	var all []v1alpha1.KueueRequest
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		all = append(all, v1alpha1.KueueRequest{Resource: name, Amount: requests[name]})
 	}
 	return all
 }

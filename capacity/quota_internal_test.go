@@ -83,7 +83,9 @@ const kueueObjects = `
     namespace: team
     ownerReferences: [{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, name: waits, uid: w, controller: true}]
   spec: {queueName: main, podSets: [{name: node, count: 1}]}
-  status: {conditions: [{type: QuotaReserved, status: "False", reason: Pending}]}
+  status:
+    conditions: [{type: QuotaReserved, status: "False", reason: Pending}]
+    resourceRequests: [{name: init, resources: {cpu: 500m}}, {name: node, resources: {cpu: 2, nvidia.com/gpu: 0}}]
 - kind: Workload
   metadata:
     name: trainjob-over-1
@@ -144,8 +146,11 @@ func wantedQuota() *v1alpha1.KueueQuota {
 			Tolerations: []corev1.Toleration{{Key: "gpu", Operator: "Exists"}},
 		}},
 		Workloads: []v1alpha1.KueueWorkload{
-			{Namespace: "team", Job: "big", Queue: "main", ClusterQueue: "team-a", Used: amounts(2000, 4)},
-			{Namespace: "team", Job: "waits", Queue: "main"},
+			{
+				Namespace: "team", Job: "big", Queue: "main", ClusterQueue: "team-a", Used: amounts(2000, 4),
+				Requests: []v1alpha1.KueueRequest{{Resource: "cpu", Amount: 2000}, {Resource: "nvidia.com/gpu", Amount: 4}},
+			},
+			{Namespace: "team", Job: "waits", Queue: "main", Requests: []v1alpha1.KueueRequest{{Resource: "cpu", Amount: 2500}}},
 		},
 	}
 }

@@ -130,7 +130,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	at = best.worker.Name
 	f.gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
-	decision.Message = scores.message(best.worker) + placedNote(fitting)
+	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + f.gang.assumption(best.worker.Nodes))
 	return decision
 }
 
@@ -190,7 +190,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 		if j.result == fits {
 			f.gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
-			lines[i].Score, lines[i].Message = &score, scores.message(j.worker)
+			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.gang.assumption(j.worker.Nodes))
 		}
 	}
 	return lines

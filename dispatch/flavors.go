@@ -48,7 +48,7 @@ type assignment struct {
 
 // add chooses the flavors of one PodSet. It returns what is lacking, or "".
 func (a *assignment) add(set *v1alpha1.PodSet, anyway bool) string {
-	requests := FromList(set.Requests)
+	requests := charged(set, a.queue.Basis())
 	for name, amount := range requests {
 		requests[name] = mulUpTo(max(amount, 0), int64(set.Count))
 	}

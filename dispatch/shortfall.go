@@ -22,8 +22,12 @@ type Shortfall struct {
 // shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
 	g.bind(n)
-	if lack := g.lackQuota(n); lack != nil || n.queued().only() {
+	if lack := g.lackQuota(n); lack != nil {
+		lack.Message = Cut(lack.Message + g.assumption(n))
 		return lack
+	}
+	if n.queued().only() {
+		return nil
 	}
 	kinds := 0
 	for _, ph := range g.phases {

@@ -51,6 +51,12 @@ type PodSet struct {
 	// requests are the requests of one pod.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// unmergedRequests are what a Kueue may charge for one pod instead of its requests, if that is different. A Kueue that
+	// was built with a Kubeflow Trainer before 2.3, such as Kueue 0.19, takes spec.trainer.resourcesPerNode of a TrainJob
+	// in place of the resources of the runtime. Trainer 2.3 merges the two. All resources of requests are listed, with 0
+	// if nothing is charged.
+	// +optional
+	UnmergedRequests corev1.ResourceList `json:"unmergedRequests,omitempty"`
 	// nodeSelector is the node selector of one pod.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`

@@ -155,6 +155,19 @@ type KueueWorkload struct {
 	// +optional
 	// +listType=atomic
 	Used []KueueAmount `json:"used,omitempty"`
+	// requests are what all its pods request together, as this Kueue counts them, sorted by resource. Absent: Kueue has
+	// not looked at the Workload.
+	// +optional
+	// +listType=atomic
+	Requests []KueueRequest `json:"requests,omitempty"`
+}
+
+// KueueRequest is an amount of one resource.
+type KueueRequest struct {
+	// resource is the name of the resource.
+	Resource corev1.ResourceName `json:"resource"`
+	// amount is the amount.
+	Amount int64 `json:"amount"`
 }
 
 // KueueAmount is an amount of one resource of a flavor.

@@ -41,6 +41,7 @@ type plan struct {
 	flavors      map[string]*v1alpha1.KueueFlavor
 	workloads    map[types.NamespacedName][]v1alpha1.KueueWorkload
 	reserved     []Amounts // What the Workloads have reserved in each ClusterQueue.
+	basis        Basis
 }
 
 // node is a ClusterQueue or a Cohort.
@@ -73,7 +74,7 @@ const (
 )
 
 // New returns the Tree of what was counted on a worker. Nil is a worker without queues. New takes any input: where the
-// input makes no sense, or is too large, the ClusterQueues start nothing, and Queue says why.
+// input makes no sense, or is too large, the ClusterQueues start nothing, and Queue says why. The Basis is Assumed.
 func New(counted *v1alpha1.KueueQuota) *Tree {
 	if counted == nil {
 		counted = &v1alpha1.KueueQuota{}

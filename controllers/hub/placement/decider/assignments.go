@@ -258,7 +258,7 @@ func evictedAtOf(d *v1alpha1.Dispatch, now time.Time) time.Time {
 }
 
 // sinceOf is when the job of a Dispatch was placed, as far as that is still known. It decides only which of two victims
-// of equal priority is evicted.
+// of equal priority is evicted, and whose Workload says how Kueue charges.
 func sinceOf(d *v1alpha1.Dispatch) time.Time {
 	if d.Status.StartTime != nil {
 		return d.Status.StartTime.Time

@@ -35,6 +35,8 @@ type fleet struct {
 	snapshots map[v1alpha1.ClusterName]*snapshot
 	// kueue says which workers' quota counts, as of the last refresh.
 	kueue map[v1alpha1.ClusterName]v1alpha1.KueueCapacity
+	// charged says how the workers' Kueues charge quota.
+	charged map[v1alpha1.ClusterName]*charging
 	// losses are the workers over which a decision has panicked. told is what their connections were told last.
 	losses map[v1alpha1.ClusterName]*loss
 	told   map[v1alpha1.ClusterName]string
@@ -75,6 +77,7 @@ func newFleet(options Options, jobs *assignments) *fleet {
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
 		kueue:       map[v1alpha1.ClusterName]v1alpha1.KueueCapacity{},
+		charged:     map[v1alpha1.ClusterName]*charging{},
 		losses:      map[v1alpha1.ClusterName]*loss{},
 		told:        map[v1alpha1.ClusterName]string{},
 	}
@@ -93,6 +96,7 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
 			delete(f.snapshots, name)
 			delete(f.kueue, name)
+			delete(f.charged, name)
 			delete(f.losses, name)
 			delete(f.told, name)
 			f.revision++
@@ -356,6 +360,9 @@ func (f *fleet) freeNodes(name v1alpha1.ClusterName) (free *freeNodes) {
 	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation && n.kueue == kueue {
 		return n
 	}
-	f.nodes[name] = newFreeNodes(cluster, inventory, kueue, f.jobs.on(name))
+	if f.charged[name] == nil {
+		f.charged[name] = &charging{}
+	}
+	f.nodes[name] = newFreeNodes(cluster, inventory, kueue, f.charged[name], f.jobs.on(name))
 	return f.nodes[name]
 }

@@ -5,6 +5,8 @@ package decider
 
 import (
 	"maps"
+	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,10 +37,14 @@ type freeNodes struct {
 	empty *dispatch.Nodes
 }
 
-func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, kueue v1alpha1.KueueCapacity, jobs []*assignment) *freeNodes {
+func newFreeNodes(
+	cluster *remote.Cluster, inventory *capacity.Snapshot, kueue v1alpha1.KueueCapacity, charged *charging, jobs []*assignment,
+) *freeNodes {
 	n := &freeNodes{cluster: cluster, inventory: inventory, kueue: kueue, allocatable: dispatch.Resources{}}
 	if kueue.CountsQuota() {
 		n.quota = quota.New(inventory.Quota)
+		charged.learn(n.quota, jobs)
+		n.quota = n.quota.On(charged.basis)
 	}
 	for _, node := range inventory.Nodes {
 		if node.Schedulable {
@@ -47,6 +53,34 @@ func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, kueue v
 	}
 	n.nodes, n.queued = n.free(jobs, nil)
 	return n
+}
+
+// charging is what is known of how a worker's Kueue charges quota. It is in memory only: after a restart it is assumed
+// again, until a Workload shows it.
+type charging struct {
+	basis quota.Basis
+	// since is when the job was placed whose Workload has shown it. That of a later job counts more: the worker's Kueue may
+	// have been replaced.
+	since time.Time
+}
+
+// learn looks at the Workloads of our jobs.
+func (c *charging) learn(tree *quota.Tree, jobs []*assignment) {
+	for _, a := range jobs {
+		if a.since.Before(c.since) || !isAmbiguous(a.podSets) {
+			continue
+		}
+		for _, requests := range tree.Requests(a.key) {
+			if basis := dispatch.BasisOf(a.podSets, requests); basis != quota.Assumed {
+				c.basis, c.since = basis, a.since
+			}
+		}
+	}
+}
+
+// isAmbiguous says whether what a Kueue charges for the pods depends on how it was built.
+func isAmbiguous(podSets []v1alpha1.PodSet) bool {
+	return slices.ContainsFunc(podSets, func(set v1alpha1.PodSet) bool { return set.UnmergedRequests != nil })
 }
 
 // free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
@@ -90,9 +92,14 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	if err != nil {
 		return demand, err
 	}
+	unmerged := unmergedPods(job, info, pods)
+	if err := completeRequests(slices.Concat(pods, slices.Collect(maps.Values(unmerged)))); err != nil {
+		return demand, err
+	}
 	for i, pod := range pods {
 		podSet := newPodSet(pod, info.TemplateSpec.PodSets[i], ptr.Deref(jobSet.ReplicatedJobs[i].Replicas, 1))
 		podSet.Tolerations = trainjobs.WithTolerations(podSet.Tolerations, flavors[podSet.Name])
+		podSet.UnmergedRequests = unmergedRequests(podSet.Requests, unmerged[i])
 		if err := checkForm(&podSet); err != nil {
 			return Demand{}, err
 		}
@@ -108,7 +115,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	return demand, nil
 }
 
-// podSpecs returns the pod specs of the replicated jobs, with complete requests.
+// podSpecs returns the pod specs of the replicated jobs.
 func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trainerruntime.PodSet) ([]*corev1.PodSpec, error) {
 	pods := make([]*corev1.PodSpec, len(jobs))
 	for i := range jobs {
@@ -117,7 +124,7 @@ func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trai
 			return nil, fmt.Errorf("read pod template of replicated job %q: %w", podSets[i].Name, err)
 		}
 	}
-	return pods, completeRequests(pods)
+	return pods, nil
 }
 
 // runtimeInfo turns a panic into an error: the framework of the trainer module dereferences fields that a runtime may
