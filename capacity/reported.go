@@ -133,15 +133,27 @@ func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	if report.Name != v1alpha1.CapacityReportName {
 		return
 	}
+	changed, wake := r.take(report)
+	if changed {
+		r.tell()
+	}
+	if wake {
+		r.wake()
+	}
+}
+
+// take takes a report under the lock. changed: the inventory has changed. wake: the result of State may have changed.
+func (r *Reported) take(report *v1alpha1.CapacityReport) (changed, wake bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock() // Also after a panic, or Snapshot would wait for ever.
 	l := &r.locked
 	before := l.report
-	wake := !l.present || l.stale || l.fault != nil
+	wake = !l.present || l.stale || l.fault != nil
 	if before == nil || !before.RenewTime.Equal(&report.RenewTime) {
 		l.renewed = r.clock.Now()
 	}
 	l.report, l.present = report, true
-	changed := before == nil || l.fault != nil || !sameContent(before, report)
+	changed = before == nil || l.fault != nil || !sameContent(before, report)
 	if changed {
 		wake = wake || before != nil && !slices.Equal(before.Abridged, report.Abridged)
 		wake = wake || before != nil && (before.Kueue == nil) != (report.Kueue == nil)
@@ -153,13 +165,7 @@ func (r *Reported) set(report *v1alpha1.CapacityReport) {
 			changed, wake = false, true
 		}
 	}
-	r.mu.Unlock()
-	if changed {
-		r.tell()
-	}
-	if wake {
-		r.wake()
-	}
+	return changed, wake
 }
 
 // remove records that the report does not exist any more. It keeps the last inventory.

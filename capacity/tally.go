@@ -119,15 +119,19 @@ func (n *node) share() *NodeState {
 
 // update calls change under the lock. If change returns true, update notifies the subscribers.
 func (t *Tally) update(change func() bool) {
+	if t.change(change) {
+		t.tell()
+	}
+}
+
+func (t *Tally) change(change func() bool) bool {
 	t.mu.Lock()
+	defer t.mu.Unlock() // Also after a panic, or Snapshot would wait for ever.
 	changed := change()
 	if changed {
 		t.locked.generation++
 	}
-	t.mu.Unlock()
-	if changed {
-		t.tell()
-	}
+	return changed
 }
 
 func (t *Tally) setNode(n *corev1.Node) {

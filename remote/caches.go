@@ -142,6 +142,7 @@ func cacheScheme() (*runtime.Scheme, error) {
 type caches struct {
 	cache.Cache
 	scheme *runtime.Scheme
+	guard  guard
 	// informers are the informers of the required resources, by resource.
 	informers map[string]cache.Informer
 	// optional are the informers of the optional kinds.
@@ -152,7 +153,9 @@ type caches struct {
 
 // newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
 // get the cache before the worker has answered for the first time.
-func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource) (*caches, error) {
+func newCaches(
+	ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource, guard guard,
+) (*caches, error) {
 	kinds := cachedKinds(opts, source)
 	scheme, err := cacheScheme()
 	if err != nil {
@@ -160,7 +163,9 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	}
 	byObject := map[client.Object]cache.ByObject{}
 	for _, kind := range kinds {
-		byObject[kind.object] = kind.options
+		options := kind.options
+		options.Transform = guard.transform(kind.gvk.Kind, options.Transform)
+		byObject[kind.object] = options
 	}
 	all, err := cache.New(config, cache.Options{
 		HTTPClient: httpClient(transport), Scheme: scheme, Mapper: staticMapper(kinds), ByObject: byObject,
@@ -184,9 +189,12 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 			return nil, fmt.Errorf("index pods: %w", err)
 		}
 	}
-	c := &caches{Cache: all, scheme: scheme, informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{}}
+	c := &caches{
+		Cache: all, scheme: scheme, guard: guard,
+		informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{},
+	}
 	for _, kind := range kinds {
-		informer, err := all.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+		informer, err := c.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("make informer of %s: %w", kind.resource, err)
 		}

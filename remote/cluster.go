@@ -83,6 +83,8 @@ type Cluster struct {
 		excesses map[string]excess
 		// doubt is why the hub cannot decide with the inventory. Empty: it can.
 		doubt string
+		// fault is the first panic over an event of the worker. What the caches' readers know may be wrong from then on.
+		fault string
 		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
 	}
@@ -137,7 +139,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
 		return err
 	}
-	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.capacity); err != nil {
+	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.capacity, c.panicked); err != nil {
 		return err
 	}
 	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, cachedKinds(c.opts, c.capacity))
@@ -195,6 +197,21 @@ func (c *Cluster) Doubt(why string, stack []byte) {
 		c.log.Error(nil, "Worker takes no jobs, because a decision has panicked over it", "reason", why, "stack", string(stack))
 	}
 	poke(c.wake)
+}
+
+// panicked is called after a panic over an object or event of the worker.
+func (c *Cluster) panicked(what string, value any, stack []byte) {
+	why := fmt.Sprintf("%s could not be handled, because of a fault of Trainyard: %v", what, value)
+	c.mu.Lock()
+	first := c.locked.fault == ""
+	if first {
+		c.locked.fault = why
+	}
+	c.mu.Unlock()
+	if first { // The next ones may be as many as the worker likes.
+		c.log.Error(nil, "Worker takes no jobs, because an event of it has led to a panic", "reason", why, "stack", string(stack))
+		poke(c.wake)
+	}
 }
 
 // retarget takes another target. It returns false if that target needs a new Cluster.

@@ -4,6 +4,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -182,8 +183,8 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	state, message := l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if state == capacity.Known && l.locked.doubt != "" {
-		return capacity.Unusable, l.locked.doubt
+	if doubt := cmp.Or(l.locked.fault, l.locked.doubt); state == capacity.Known && doubt != "" {
+		return capacity.Unusable, doubt
 	}
 	return state, message
 }

@@ -47,8 +47,9 @@ const (
 	// ReasonQuotaMissing: spec.kueue.capacity counts quota, but the worker has no Kueue, or the hub or the agent may not
 	// read its quota. The message says what to do. Jobs that are there already continue.
 	ReasonQuotaMissing = "QuotaMissing"
-	// ReasonCapacityUnusable: a decision about what the worker has has panicked, which is a fault of Trainyard. The message
-	// has it, and the manager's log has more. The manager tries again. Jobs that are there already continue.
+	// ReasonCapacityUnusable: a decision about what the worker has, or the handling of one of its events, has panicked,
+	// which is a fault of Trainyard. The message has it, and the manager's log has more. After a decision the manager tries
+	// again. Jobs that are there already continue.
 	ReasonCapacityUnusable = "CapacityUnusable"
 )
 

@@ -1,0 +1,37 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"testing"
+
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+func TestGuard(t *testing.T) {
+	var told []string
+	g := guard(func(what string, value any, stack []byte) {
+		if value != "poison" || len(stack) == 0 {
+			t.Errorf("%s: %v, with %d bytes of stack", what, value, len(stack))
+		}
+		told = append(told, what)
+	})
+	poison := func(any) (any, error) { panic("poison") }
+	if out, err := g.transform("Node", poison)("as it is"); out != "as it is" || err != nil {
+		t.Errorf("the transform gives %v, %v", out, err)
+	}
+	double := func(in any) (any, error) { return in.(string) + in.(string), nil }
+	if out, err := g.transform("Node", double)("a"); out != "aa" || err != nil {
+		t.Errorf("the transform that does not panic gives %v, %v", out, err)
+	}
+	handler := g.handler("Pod", toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { panic("poison") }, UpdateFunc: func(any, any) { panic("poison") }, DeleteFunc: func(any) { panic("poison") },
+	})
+	handler.OnAdd(1, true)
+	handler.OnUpdate(1, 2)
+	handler.OnDelete(2)
+	if want := []string{"a Node", "an event of a Pod", "an event of a Pod", "an event of a Pod"}; len(told) != len(want) || told[0] != want[0] || told[3] != want[3] {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
