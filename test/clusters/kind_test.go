@@ -27,7 +27,7 @@ ps) case "$*" in
 *) echo "$*" >>"$CHANGES" ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(script), 0o700); err != nil { //nolint:gosec // It is run.
+	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("TRAINYARD_CLUSTERS", "kind")

@@ -97,10 +97,11 @@ func (p *propagation) notOnHub(err error, kind, name string, exists bool) error 
 // checkRuntime fails if the hub's runtime is not the version for which the job was placed. cached is the version that
 // the hub's cache shows: until it shows the change, placement would count the earlier version again.
 func (p *propagation) checkRuntime(live metav1.Object, cached, kind string) error {
-	switch found := versionOf(live); {
-	case p.counted == "" || p.counted == found:
+	found := versionOf(live)
+	switch p.counted {
+	case "", found:
 		return nil
-	case p.counted == cached:
+	case cached:
 		return requeue.Outdated(fmt.Sprintf("%s %q is newer than the cache shows", kind, live.GetName()))
 	default:
 		return change(fmt.Sprintf("%s %q has changed since the job was placed: %s was counted, and it is %s now",
