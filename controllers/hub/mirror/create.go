@@ -66,10 +66,7 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	}
 	defer end()
 	began := v.Clock.Now()
-	policy, err := v.Policy(ctx, v.job)
-	if err == nil {
-		err = v.propagate(ctx, policy)
-	}
+	policy, err := v.prepare(ctx)
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
@@ -87,6 +84,15 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	}
 	v.attempt.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
 	return v.createFailed(ctx, cmp.Or(v.attempt.creation.trouble.gaveUp, err))
+}
+
+// prepare brings to the worker what the copy needs, and returns the job's policy, nil if it has none.
+func (v *visit) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error) {
+	policy, err := v.Policy(ctx, v.job)
+	if err != nil {
+		return nil, err
+	}
+	return policy, v.propagate(ctx, policy)
 }
 
 // ownRefusal is why the manager sends no creation, nil if it sends one.

@@ -114,10 +114,7 @@ func (v *visit) try(ctx context.Context, at place, asked *trial) (time.Duration,
 		return slotWait, ctx.Err()
 	}
 	defer end()
-	policy, err := v.Policy(ctx, v.job)
-	if err == nil {
-		err = v.propagate(ctx, policy)
-	}
+	policy, err := v.prepare(ctx)
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
