@@ -13,12 +13,12 @@ import (
 type Basis int
 
 const (
-	// Assumed: no Workload has shown it. The smaller request counts, so that no job waits in vain for quota that it does
-	// not need.
+	// Assumed means that no Workload has shown it. The smaller request counts, so that no job waits in vain for quota that
+	// it does not need.
 	Assumed Basis = iota
-	// Merged: for the requests of the pods.
+	// Merged means for the requests of the pods.
 	Merged
-	// Unmerged: for the unmerged requests.
+	// Unmerged means for the unmerged requests.
 	Unmerged
 )
 
