@@ -239,11 +239,12 @@ func (l *load) end(timeout time.Duration) {
 	}
 }
 
-// check waits until nothing is left of the jobs that were deleted.
+// check waits until nothing is left of the jobs that were deleted. A manager that has just begun to lead keeps the record
+// of a copy for 65 s whose creation its predecessor may have sent.
 func (l *load) check() {
 	var left []string
 	var err error
-	if !eventually(round, time.Minute, func() bool {
+	if !eventually(round, endTimeout, func() bool {
 		left, err = l.world.Left(context.Background(), l.gone...)
 		return err == nil && len(left) == 0
 	}) {
