@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Kubeflow Trainer v2.3.0: a container port without a name is replaced in a torch runtime.
+#
+# The torch policy adds its port 29500 to the container "node". Ports are looked up by name, and its own has none, so it takes
+# the place of a port of the runtime that has no name either, here 8080. Ports with names stay.
+set -euo pipefail
+
+folder=$(mktemp -d)
+trap 'chmod -R u+w "$folder" && rm -rf "$folder"' EXIT
+cd "$folder"
+cat >pods.go <<'EOF'
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/runtime"
+	"github.com/kubeflow/trainer/v2/pkg/runtime/core"
+	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	clientgo "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	jobsets "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	jobset "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
+)
+
+type noIndex struct{}
+
+func (noIndex) IndexField(context.Context, client.Object, string, client.IndexerFunc) error { return nil }
+
+// podSpec returns the pods that Trainer makes of a runtime (JSON of its spec) and a job (JSON of its spec).
+func podSpec(runtimeSpec, jobSpec string) *corev1.PodSpecApplyConfiguration {
+	created := &trainer.ClusterTrainingRuntime{}
+	created.Name = "runtime"
+	must(json.Unmarshal([]byte(runtimeSpec), &created.Spec))
+	group, kind := trainer.GroupVersion.Group, trainer.ClusterTrainingRuntimeKind
+	job := &trainer.TrainJob{}
+	job.Name, job.Namespace, job.UID = "job", "default", "uid"
+	must(json.Unmarshal([]byte(jobSpec), &job.Spec))
+	job.Spec.RuntimeRef = trainer.RuntimeRef{APIGroup: &group, Kind: &kind, Name: "runtime"}
+	scheme := clientgo.Scheme
+	must(errors.Join(trainer.AddToScheme(scheme), jobsets.AddToScheme(scheme)))
+	runtimes, err := core.New(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(created).Build(), noIndex{}, nil)
+	must(err)
+	objects, err := runtimes[runtime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)].NewObjects(context.Background(), job)
+	must(err)
+	for _, object := range objects {
+		if set, is := object.(*jobset.JobSetApplyConfiguration); is {
+			return set.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
+		}
+	}
+	panic("no JobSet")
+}
+
+func print(what string, value any) {
+	text, err := json.Marshal(value)
+	must(err)
+	fmt.Printf("%s: %s\n", what, text)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+EOF
+cat >want <<'EOF'
+without a name: [{"containerPort":29500}]
+with a name: [{"name":"metrics","containerPort":8080},{"containerPort":29500}]
+EOF
+cat >main.go <<'EOF'
+package main
+
+import "fmt"
+
+const torch = `{"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [{"name": "node", "template": {
+	"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+	"spec": {"template": {"spec": {"containers": [{"name": "node", "image": "i", "ports": [{%s"containerPort": 8080}]}]}}}}}]}}}`
+
+func main() {
+	print("without a name", podSpec(fmt.Sprintf(torch, ""), `{"trainer": {}}`).Containers[0].Ports)
+	print("with a name", podSpec(fmt.Sprintf(torch, `"name": "metrics", `), `{"trainer": {}}`).Containers[0].Ports)
+}
+EOF
+export GOFLAGS='-mod=mod -trimpath' GOWORK=off CGO_ENABLED=0
+go mod init example.com/finding 2>/dev/null
+go get github.com/kubeflow/trainer/v2@v2.3.0 2>/dev/null
+go mod tidy 2>/dev/null
+go run . >got
+if ! diff want got; then
+  echo "this has changed: read the comment of this file again" >&2
+  exit 1
+fi
+cat got
