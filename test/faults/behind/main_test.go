@@ -23,8 +23,9 @@ const (
 	west, south = "west", "south"
 	// queue is the LocalQueue of west, and its ClusterQueue.
 	queue = "main"
-	// fenceAfter of west gives an agent on a busy machine the time to end pods without deleting their copy.
-	fenceAfter = 2 * world.FenceAfter
+	// fenceAfter of west gives an agent on a busy machine the time to end pods without deleting their copy, and a Kueue there
+	// the time to resume the copy before.
+	fenceAfter = 4 * world.FenceAfter
 
 	poll = 50 * time.Millisecond
 )
