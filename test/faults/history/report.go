@@ -56,9 +56,9 @@ func (r *Recorder) Wrong(origin types.UID) []string {
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy, of which the hub
-// shows all but a condition Suspended that is False. It is empty if they do not differ, or if the recorder does not know
-// the last status because the copy went in a gap of the watch.
+// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy. A condition
+// Suspended of the copy that is False does not count, because the hub leaves it out. The result is empty if they do not
+// differ, or if the recorder does not know the last status because the copy went in a gap of the watch.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
