@@ -7,16 +7,18 @@
 #   bin/kubectl         a link to it
 #   bin/jobset-manager  JobSet's controllers and webhooks
 #   bin/kwok            plays nodes and the pods on them
-# Go's build cache decides what there is to do: nothing changed, nothing built.
+# Go's build cache decides what there is to do: nothing changed, nothing built. Flags and versions are those of the product,
+# so that they share what they have in common, which is most of Kubernetes' libraries (make verify compares the versions).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 bin="${TRAINYARD_BIN:-${root}/bin}"
 mkdir -p "${bin}"
 bin="$(cd "${bin}" && pwd)"
+# shellcheck source=hack/flags.sh
+source "${root}/hack/flags.sh"
 cd "${root}/test/controlplane"
 
-export CGO_ENABLED=0
 # What a user's workspace or flags say is not for this module.
 export GOWORK=off
 parallel="${BUILD_PARALLEL:-$(getconf _NPROCESSORS_ONLN)}"
@@ -31,7 +33,8 @@ build() { # OUTPUT PACKAGE LDFLAGS
   local started=${SECONDS}
   echo "building bin/${1} ..."
   # -v names the packages as they are compiled; only their number is of interest.
-  go build -v -p "${parallel}" -trimpath -ldflags "${3}" -o "${bin}/${1}" "${2}" 2>&1 | progress "${1}"
+  go build -v -buildvcs=false -p "${parallel}" -ldflags "${3}" -o "${bin}/${1}" "${2}" 2>&1 | progress "${1}"
+  "${root}/hack/stamp.sh" "${bin}/${1}"
   echo "built bin/${1} in $((SECONDS - started)) s"
 }
 
@@ -48,6 +51,6 @@ if [[ ! -x "${bin}/controlplane" ]]; then
   echo "The first build of the control plane takes minutes (about 8 on two cores); later ones take seconds."
 fi
 build controlplane . "${ldflags}"
-ln -sf controlplane "${bin}/kubectl"
+[[ $(readlink "${bin}/kubectl") == controlplane ]] || ln -sf controlplane "${bin}/kubectl" # A new link would be a new input of tests.
 build jobset-manager sigs.k8s.io/jobset "-s -w"
 build kwok sigs.k8s.io/kwok/cmd/kwok "-s -w"

@@ -10,13 +10,15 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 bin="${TRAINYARD_BIN:-${root}/bin}"
 mkdir -p "${bin}"
 bin="$(cd "${bin}" && pwd)"
+# shellcheck source=hack/flags.sh
+source "${root}/hack/flags.sh"
 cd "${root}/test/benchmark/kueue"
 
-export CGO_ENABLED=0
 # What a user's workspace says is not for this module.
 export GOWORK=off
 
 if [[ ! -x "${bin}/kueue" ]]; then
   echo "The first build of Kueue takes minutes; later ones take seconds."
 fi
-go build -trimpath -ldflags "-s -w" -o "${bin}/kueue" sigs.k8s.io/kueue/cmd/kueue
+go build -ldflags "-s -w" -o "${bin}/kueue" sigs.k8s.io/kueue/cmd/kueue
+"${root}/hack/stamp.sh" "${bin}/kueue"

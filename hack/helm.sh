@@ -6,10 +6,13 @@
 #
 #   hack/helm.sh lint charts/trainyard
 #
-# Helm is pinned in hack/tools/helm, a module of its own: its Kubernetes libraries are not those of go.mod.
+# Helm is pinned in test/controlplane, and so shares the compiled Kubernetes libraries.
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=hack/flags.sh
+source "$root/hack/flags.sh"
 mkdir -p "$root/bin"
-go -C "$root/hack/tools/helm" build -trimpath -ldflags '-s -w' -o "$root/bin/helm" helm.sh/helm/v4/cmd/helm
+go -C "$root/test/controlplane" build -ldflags '-s -w' -o "$root/bin/helm" helm.sh/helm/v4/cmd/helm
+"$root/hack/stamp.sh" "$root/bin/helm"
 exec "$root/bin/helm" "$@"

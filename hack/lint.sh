@@ -15,6 +15,8 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 # shellcheck source=hack/modules.sh
 source hack/modules.sh
 

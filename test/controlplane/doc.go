@@ -35,6 +35,6 @@
 //
 // k8s.io/kubernetes asks for its staging modules at v0.0.0 and needs a replace
 // for each of them. Because they are here, modules that import Trainyard get neither these requirements nor 250
-// indirect ones. JobSet's manager and kwok are tools of this module for the same reason, and because they share its
+// indirect ones. JobSet's manager, kwok and Helm are tools of this module for the same reason, and because they share its
 // compiled packages.
 package main

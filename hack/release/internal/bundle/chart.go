@@ -34,7 +34,7 @@ func WriteChart(ctx context.Context, source build.Source, images []Image, folder
 		return err
 	}
 	version := strings.TrimPrefix(source.SemVer(), "v")
-	err = runTool(ctx, source, "hack/tools/helm", "helm", "package", chart,
+	err = runTool(ctx, source, "test/controlplane", "helm.sh/helm/v4/cmd/helm", "package", chart,
 		"--version", version, "--app-version", source.Tag(), "--destination", folder)
 	if err != nil {
 		return fmt.Errorf("package charts/trainyard: %w", err)
