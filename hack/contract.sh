@@ -12,13 +12,18 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 
 root=$PWD
 output=_output/test
 mkdir -p "$output"
 rm -f "$output/contract.json"
 export GOMAXPROCS=1 GOGC=400 # As in hack/test.sh.
-# Never cached: the API servers are not inputs that go test knows.
+# The tests compile upstream's suites with our code.
+code=$(go -C test/contract list -export -deps -f '{{.BuildID}}' ./framework | git hash-object --stdin)
+TRAINYARD_INPUTS="$code $(hack/inputs.sh bin/controlplane bin/jobset-manager config)"
+export TRAINYARD_INPUTS
 cd test/contract
 exec "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
-  --jsonfile "$root/$output/contract.json" -- -vet=off '-ldflags=-s -w' -count=1 -timeout "${TIMEOUT:-30m}" "$@" ./...
+  --jsonfile "$root/$output/contract.json" -- -vet=off '-ldflags=-s -w' -timeout "${TIMEOUT:-30m}" "$@" ./...

@@ -13,18 +13,19 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 
 root=$PWD
 output=$root/_output/test
 mkdir -p "$output"
 
-# Never cached: the processes are not inputs that go test knows.
 run() {
   local name=$1
   shift
   rm -f "$output/$name.json"
   (cd test/faults && "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
-    --jsonfile "$output/$name.json" -- -vet=off '-ldflags=-s -w' -count=1 -p 1 "$@")
+    --jsonfile "$output/$name.json" -- -vet=off '-ldflags=-s -w' -p 1 "$@")
 }
 
 soak() { run soak -timeout "${TIMEOUT:-20m}" ./soak "$@"; }
@@ -43,11 +44,15 @@ broken)
 "")
   failed=0
   mapfile -t packages < <(go -C test/faults list ./... | grep -vE '/(soak|upgrade)$')
-  run faults -timeout "${TIMEOUT:-20m}" "${packages[@]}" || failed=1
-  soak -args -duration 3m -seed 1 || failed=1
+  run faults -count=1 -timeout "${TIMEOUT:-20m}" "${packages[@]}" || failed=1
+  soak -count=1 -args -duration 3m -seed 1 || failed=1
   exit "$failed"
   ;;
-short) soak -short ;;
+short)
+  TRAINYARD_INPUTS=$(hack/inputs.sh bin/{controlplane,jobset-manager,kwok,manager,worker-agent} config)
+  export TRAINYARD_INPUTS
+  soak -short
+  ;;
 *)
   sed -n '7,10s/^# *//p' "${BASH_SOURCE[0]}" >&2
   exit 2

@@ -9,19 +9,20 @@
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
-# what lies under test/e2e-multicluster and hack, sequential what has no
-# goroutines (dispatch, executionlease/protocol, internal/spelling,
-# test/explorer; it runs with the unit tests, without the race detector),
-# integration is every other package whose tests depend on test/clusters (real
-# API servers), but concurrent if it has goroutines and locks of its own: then it
-# runs with the race detector. Unit is the rest, with the race detector. Harness
-# is every package of the other modules but those that start clusters. make
-# verify vets the tests, so go test does not. Environment: RACE=0 turns the race
-# detector off (it needs cgo), RACE=all turns it on for integration; TIMEOUT
-# overrides the time for one package, PACKAGES the number of packages at a time.
+# what lies under test/e2e-multicluster and hack, integration is every other
+# package whose tests depend on test/clusters (real API servers), but concurrent
+# if it is one of those that run with the race detector. Of the rest, unit is what
+# has goroutines or locks, with the race detector, and sequential is what has
+# none, without: both are run by unit. Harness is every package of the other
+# modules but those that start clusters. make verify vets the tests, so go test
+# does not. Environment: RACE=0 turns the race detector off (it needs cgo),
+# RACE=all turns it on for integration; TIMEOUT overrides the time for one
+# package, PACKAGES the number of packages at a time.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 # shellcheck source=hack/modules.sh
 source hack/modules.sh
 
@@ -37,15 +38,23 @@ with_clusters='faults|faults/behind|faults/crashes|faults/history/gap|faults/soa
 # With the race detector all of the integration tests take half as much CPU time again: make test-race.
 concurrent='remote|executionlease/.*|controllers/hub/placement(/.*)?|controllers/hub/garbagecollection'
 
+# Prints the directories of packages that start goroutines, or have locks.
+goroutines() {
+  git ls-files --cached --others --exclude-standard -- '*.go' ':!*_test.go' |
+    { xargs grep -lsE '^[[:space:]]*(go (func|[a-z])|"sync(/atomic)?"$)' || true; } | xargs -n 1 dirname | sort -u
+}
+
 # Prints "suite package" for each package of the main module with tests.
 list() {
-  go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" -v concurrent="^$module/($concurrent)\$" '
+  local parallel
+  parallel=$(goroutines)
+  go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" -v concurrent="^$module/($concurrent)\$" -v parallel="$parallel" '
+    BEGIN { split(parallel, found, "\n"); for (i in found) runs[module "/" found[i]] = 1 }
     $1 !~ /\.test$/ { next }
     {
       package = substr($1, 1, length($1) - length(".test"))
-      suite = "unit"
+      suite = package in runs ? "unit" : "sequential"
       for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = package ~ concurrent ? "concurrent" : "integration"
-      if (package ~ "^" module "/(dispatch|executionlease/protocol|internal/spelling|test/explorer)(/|$)") suite = "sequential"
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
     }'
@@ -61,8 +70,9 @@ list_harness() {
     grep -vxE "harness $module/test/($with_clusters)"
 }
 
+# The race detector takes cgo. Without a C compiler there is neither.
 race() {
-  if [[ ${RACE:-1} != 0 && $(go env CGO_ENABLED) == 1 ]]; then
+  if [[ ${RACE:-1} != 0 && $(CGO_ENABLED='' go env CGO_ENABLED) == 1 ]]; then
     echo -race
   fi
 }
@@ -71,9 +81,8 @@ race() {
 # for work and into waking each other up. They live for minutes, so less garbage collection costs little memory.
 save_cpu() { export GOMAXPROCS=1 GOGC=400; }
 
-# Some packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs
-# that go test knows.
-on_clusters=(-count=1 -p "${PACKAGES:-3}" -timeout "${TIMEOUT:-20m}")
+# Some packages at a time: each starts API servers, and waits for them more than it computes.
+on_clusters=(-p "${PACKAGES:-3}" -timeout "${TIMEOUT:-20m}")
 
 run() {
   local suite=$1 format=$2 all packages
@@ -82,6 +91,7 @@ run() {
   rm -f "$output/$suite.json"
   all=$(list) || return # Not in the next line, which would go on with half a list after an error.
   mapfile -t packages < <(awk -v suite="$suite" '$1 == suite { print $2 }' <<<"$all")
+  [[ " $* " != *" -race "* ]] || local -x CGO_ENABLED=1
   if ((${#packages[@]} == 0)); then
     echo "No package has $suite tests."
     return
@@ -90,25 +100,27 @@ run() {
     --jsonfile "$output/$suite.json" -- "${flags[@]}" "$@" "${packages[@]}"
 }
 
-# The control plane is a Go module of its own. The flags are those of hack/build-controlplane.sh: with others, all of
-# Kubernetes would be compiled again.
+# The control plane is a Go module of its own.
 run_controlplane() {
   if compgen -G 'test/controlplane/*_test.go' >/dev/null; then
-    CGO_ENABLED=0 go -C test/controlplane test -trimpath -vet=off ./...
+    go -C test/controlplane test -vet=off ./...
   fi
   # The other packages of hack/kindnode are programs of others, without tests.
-  CGO_ENABLED=0 go -C hack/kindnode test -trimpath -vet=off ./podnet
+  go -C hack/kindnode test -vet=off ./podnet
 }
 
 run_harness() {
-  local root=$PWD directory all packages code=0
+  local root=$PWD directory all packages flags_here code=0
   mkdir -p "$output"
   rm -f "$output"/harness-*.json
   for directory in $(harness_modules); do
     all=$(list_harness "$directory")
     mapfile -t packages < <(awk '{ print $2 }' <<<"$all")
+    flags_here=("${flags[@]}")
+    [[ " $* " != *" -race "* ]] || local -x CGO_ENABLED=1
+    [[ $directory == test/simulation ]] || flags_here+=(-count=1) # The others read files of other modules, too.
     (cd "$directory" && "$root/hack/gotestsum.sh" --format pkgname --format-hide-empty-pkg \
-      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- "${flags[@]}" "$@" "${packages[@]}") || code=1
+      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- "${flags_here[@]}" "$@" "${packages[@]}") || code=1
   done
   return "$code"
 }
@@ -121,7 +133,6 @@ case $suite in
 unit)
   # shellcheck disable=SC2046 # no word is wanted where race prints none
   run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
-  # Lint keeps package sync out of dispatch, and the explorer does one thing at a time, a million times: no race to detect.
   run sequential pkgname -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 harness)
@@ -144,7 +155,7 @@ integration)
 e2e)
   save_cpu
   # Each package has a hub and up to three workers.
-  run e2e testname -count=1 -p "${PACKAGES:-2}" -timeout "${TIMEOUT:-30m}" "$@"
+  run e2e testname -p "${PACKAGES:-2}" -timeout "${TIMEOUT:-30m}" "$@"
   ;;
 list)
   list

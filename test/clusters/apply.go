@@ -48,6 +48,9 @@ func (c *Cluster) ApplyFiles(ctx context.Context, paths ...string) error {
 
 // ApplyKustomization is Apply for what kubectl makes of a directory with a kustomization.
 func (c *Cluster) ApplyKustomization(ctx context.Context, dir string) error {
+	if err := Inputs(filepath.Dir(dir)); err != nil { // A kustomization may name its neighbours.
+		return err
+	}
 	stream, err := c.Kubectl(ctx, "kustomize", dir)
 	if err != nil {
 		return err

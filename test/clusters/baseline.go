@@ -17,14 +17,19 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // A baseline is etcd's data after the first start of an API server with some CRDs: the system's roles and namespaces,
 // and the CRDs. Clusters with these CRDs begin with a copy of it. More than half of the CPU time of a start went into
-// writing these objects. BinDir has the baselines.
+// writing these objects. The user's cache directory has the baselines: in the repository, go test would take them for
+// inputs of tests.
 
-// baselineFolder is the directory of the baselines in BinDir.
-const baselineFolder = "baselines"
+// baselineFolder is the directory of the baselines in the user's cache directory.
+const baselineFolder = "trainyard/baselines"
+
+// baselineLife is how long a baseline is kept, at least.
+const baselineLife = 30 * 24 * time.Hour
 
 // baselineVersion changes with what makeBaseline does.
 const baselineVersion = 2
@@ -81,7 +86,11 @@ func (p *processes) baselinePath() (string, error) {
 		return "", err
 	}
 	fmt.Fprint(hash, baselineVersion, ownKeys, etcdArgs(), apiServerArgs(Options{}, 0))
-	return filepath.Join(p.options.BinDir, baselineFolder, hex.EncodeToString(hash.Sum(nil)[:8])), nil
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir() // There is no home.
+	}
+	return filepath.Join(cache, baselineFolder, hex.EncodeToString(hash.Sum(nil)[:8])), nil
 }
 
 // makeBaseline makes the baseline at a path, unless it is there, or another process makes it meanwhile. A baseline with
@@ -90,6 +99,9 @@ func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	if exists(path) {
 		return nil
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {
 		return err
@@ -97,6 +109,9 @@ func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if exists(path) {
 		return nil
+	}
+	if err := removeOld(filepath.Dir(path)); err != nil {
+		return err
 	}
 	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, blank: len(o.firstCRDs) == 0})
 	if err != nil {
@@ -123,6 +138,23 @@ func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	}
 	syscall.Sync() // etcd does not sync here, and a baseline is to outlive a crash of the machine.
 	return os.Rename(partial, path)
+}
+
+// removeOld removes what has been in a directory for baselineLife. Who needs such a baseline makes it again.
+func removeOld(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < baselineLife {
+			continue // Somebody else may have removed it.
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func exists(path string) bool {

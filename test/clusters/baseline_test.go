@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,12 +15,12 @@ import (
 
 // TestBaseline starts two clusters at the same time, with the same new baseline, and then one without CRDs.
 func TestBaseline(t *testing.T) {
-	bin := linkBinaries(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "crd.yaml"), []byte(widgets), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := StartAll(t.Context(), Options{Name: "one", BinDir: bin, CRDs: []string{dir}}, Options{Name: "two", BinDir: bin, CRDs: []string{dir}})
+	all, err := StartAll(t.Context(), Options{Name: "one", CRDs: []string{dir}}, Options{Name: "two", CRDs: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,32 +52,33 @@ func TestBaseline(t *testing.T) {
 			t.Errorf("cluster %q trusts another authority than its own", c.Name)
 		}
 	}
-	if got := baselines(t, bin); len(got) != 2 {
+	if got := baselines(t); len(got) != 2 {
 		t.Errorf("two clusters with the same CRDs have the baselines %v, want one, and the one without CRDs that it begins with", got)
 	}
-	startCluster(t, Options{Name: "three", BinDir: bin})
-	if got := baselines(t, bin); len(got) != 2 {
+	startCluster(t, Options{Name: "three"})
+	got := baselines(t)
+	if len(got) != 2 {
 		t.Errorf("with a cluster without CRDs there are the baselines %v, want the same two", got)
+	}
+	old := time.Now().Add(-baselineLife)
+	if err := os.Chtimes(got[0], old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeOld(filepath.Dir(got[0])); err != nil {
+		t.Fatal(err)
+	}
+	if left := baselines(t); len(left) != 1 || left[0] != got[1] {
+		t.Errorf("when %s is old, the baselines %v are left, want only the other", got[0], left)
 	}
 }
 
-// linkBinaries makes a directory with the control plane, and without baselines.
-func linkBinaries(t *testing.T) string {
+func baselines(t *testing.T) []string {
 	t.Helper()
-	from, err := defaultBinDir()
+	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := t.TempDir()
-	if err := os.Symlink(filepath.Join(from, "controlplane"), filepath.Join(to, "controlplane")); err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
-
-func baselines(t *testing.T, bin string) []string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(bin, baselineFolder, "????????????????"))
+	found, err := filepath.Glob(filepath.Join(cache, baselineFolder, "????????????????"))
 	if err != nil {
 		t.Fatal(err)
 	}

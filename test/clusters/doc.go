@@ -60,9 +60,9 @@
 //   - The job controller batches for 100 ms instead of a second. It waits a second instead of ten before it replaces a
 //     failed pod.
 //   - Only the controllers in components.go run. There are no Deployments, and no exec or port-forward of pods.
-//   - etcd begins with a baseline, a copy of the data of a first start with the same CRDs. BinDir keeps the baselines
-//     ("make clean" deletes them). So two clusters have roles, CRDs and namespaces with equal UIDs.
-//     The namespace kube-system has another UID in each cluster.
+//   - etcd begins with a baseline, a copy of the data of a first start with the same CRDs. The user's cache directory
+//     keeps the baselines. So two clusters have roles, CRDs and namespaces with equal UIDs. The namespace kube-system has
+//     another UID in each cluster.
 //   - etcd does not sync to disk: data survives a crash of any process, but not of the machine.
 //   - A temporary directory is deleted with the cluster, and the logs with it. TRAINYARD_KEEP=1 keeps it. If a part
 //     ends during a start, the error has the end of its log.

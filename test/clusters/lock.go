@@ -17,6 +17,9 @@ import (
 // lockDir keeps other launchers out of a cluster's directory, whose old state
 // a start removes. The lock is held until the file is closed or this process ends.
 func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
 	lock, err := flock(filepath.Join(dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("lock %s, which another running cluster may use: %w", dir, err)
@@ -40,16 +43,15 @@ func lockFile(ctx context.Context, path string) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// flock fails with EWOULDBLOCK while somebody else has the lock.
+// flock fails with EWOULDBLOCK while somebody else has the lock. It does not open the file with package os: go test would
+// take the lock for an input of the test.
 func flock(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	file := os.NewFile(uintptr(fd), path)
+	if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

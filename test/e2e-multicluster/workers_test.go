@@ -188,10 +188,8 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 		g.Expect(y.Workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
 	y.Cordon(t, small, false)
-	system := current(t.Context(), gomega.NewWithT(t), y.Hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
-	// The hub's token is bound to this Secret.
-	bound := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub-" + string(system.UID)}}
-	if err := y.Workers[large].Delete(t.Context(), bound); err != nil {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub"}}
+	if err := y.Workers[large].Delete(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, large, v1alpha1.ReasonCredentialsInvalid)

@@ -14,11 +14,15 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
 )
@@ -73,48 +77,86 @@ func awaitReady(ctx context.Context, process *clusters.Process, address string) 
 	}
 }
 
-// Register registers a worker as an admin does, with the plugin. It waits until the worker is Ready.
+// Register registers a worker as an admin does with kubectl. It waits until the worker is Ready. The tests of the plugin's
+// join are elsewhere: so a change of the plugin is no change for most yards.
 func (y *Yard) Register(ctx context.Context, worker Worker) error {
-	cluster := y.Workers[worker.Name]
-	server, err := y.options.Reach(cluster)
-	if err != nil {
-		return err
-	}
-	if err := y.prepare(ctx, worker); err != nil {
-		return err
-	}
-	if script := y.options.Version.script("register-worker.sh"); script != "" {
-		return y.registerByScript(ctx, script, worker, server)
-	}
-	// The agents run as processes of this machine.
-	args := []string{
-		"join", worker.Name, "--kubeconfig", cluster.KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath, "--server", server,
-		"--agent=none", "--timeout=120s",
-	}
-	for key, value := range worker.Labels {
-		args = append(args, "--label", key+"="+value)
-	}
-	_, err = y.Plugin(ctx, args...)
-	return err
-}
-
-// prepare creates the WorkerCluster of a worker with its own failover settings.
-func (y *Yard) prepare(ctx context.Context, worker Worker) error {
-	if worker.Failover == (v1alpha1.WorkerFailover{}) {
-		return nil
-	}
 	hub, err := NewClient(y.Hub)
 	if err != nil {
 		return err
 	}
-	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker.Name}, Spec: v1alpha1.WorkerClusterSpec{
-		Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker.Name + "-kubeconfig"}},
-		Failover:   worker.Failover,
-	}}
-	if err := client.IgnoreAlreadyExists(hub.Create(ctx, object)); err != nil {
-		return fmt.Errorf("create WorkerCluster %q: %w", worker.Name, err)
+	object := &v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: worker.Name, Labels: worker.Labels},
+		Spec: v1alpha1.WorkerClusterSpec{
+			Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker.Name + "-kubeconfig"}},
+			Failover:   worker.Failover,
+		},
+	}
+	if script := y.options.Version.script("register-worker.sh"); script != "" {
+		return y.registerByScript(ctx, hub, script, object)
+	}
+	cluster := y.Workers[worker.Name]
+	if err := y.ApplyWorker(ctx, cluster, y.options.Version); err != nil {
+		return err
+	}
+	kubeconfig, err := y.WorkerKubeconfig(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: managerNamespace, Name: object.Spec.Connection.KubeconfigSecretRef.Name},
+		Data:       map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
+	}
+	if err := write(ctx, hub, secret); err != nil {
+		return err
+	}
+	if err := write(ctx, hub, object); err != nil {
+		return err
+	}
+	return awaitWorker(ctx, hub, worker.Name)
+}
+
+// Join registers a worker with the plugin, as an admin does who has it. It waits until the worker is Ready.
+func (y *Yard) Join(ctx context.Context, worker string) error {
+	cluster := y.Workers[worker]
+	server, err := y.options.Reach(cluster)
+	if err != nil {
+		return err
+	}
+	// The agents run as processes of this machine.
+	_, err = y.Plugin(ctx, "join", worker, "--kubeconfig", cluster.KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath,
+		"--server", server, "--agent=none", "--timeout=120s")
+	return err
+}
+
+// write creates an object, or updates the one of its name.
+func write(ctx context.Context, c client.Client, object client.Object) error {
+	err := c.Create(ctx, object)
+	if apierrors.IsAlreadyExists(err) {
+		err = c.Update(ctx, object)
+	}
+	if err != nil {
+		return fmt.Errorf("write %T %q: %w", object, object.GetName(), err)
 	}
 	return nil
+}
+
+// awaitWorker returns when the manager says that a worker is Ready.
+func awaitWorker(ctx context.Context, hub client.Client, name string) error {
+	worker := &v1alpha1.WorkerCluster{}
+	for {
+		if err := hub.Get(ctx, client.ObjectKey{Name: name}, worker); err != nil {
+			return fmt.Errorf("read WorkerCluster %q: %w", name, err)
+		}
+		ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+		if ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == worker.Generation {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for WorkerCluster %q to be Ready, its condition is %+v: %w", name, ready, ctx.Err())
+		case <-time.After(readyPoll):
+		}
+	}
 }
 
 // WorkerKubeconfig returns a kubeconfig for the hub with a new token of a worker. The worker must have been registered.
@@ -138,13 +180,18 @@ func (y *Yard) Plugin(ctx context.Context, args ...string) ([]byte, error) {
 
 // PluginCommand is the command that Plugin runs, for tests that read more of it than the standard output.
 func (y *Yard) PluginCommand(ctx context.Context, args ...string) *exec.Cmd {
-	bin := cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(y.options.Version.Root, "bin"))
-	return exec.CommandContext(ctx, filepath.Join(bin, "kubectl-trainyard"), args...)
+	plugin := filepath.Join(cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(y.options.Version.Root, "bin")), "kubectl-trainyard")
+	_ = clusters.Inputs(plugin) // A missing plugin is the error of the command.
+	return exec.CommandContext(ctx, plugin, args...)
 }
 
-// Script runs a script of hack/ and returns its standard output.
+// Script runs a script of hack/, which may read config/, and returns its standard output.
 func (y *Yard) Script(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return output(ctx, exec.CommandContext(ctx, filepath.Join(y.options.Version.Root, "hack", name), args...))
+	script := filepath.Join(y.options.Version.Root, "hack", name)
+	if err := clusters.Inputs(script, filepath.Join(y.options.Version.Root, "config")); err != nil {
+		return nil, err
+	}
+	return output(ctx, exec.CommandContext(ctx, script, args...))
 }
 
 // output runs a command and returns its standard output. The error has both outputs.

@@ -11,6 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -102,9 +105,19 @@ func (v Version) script(name string) string {
 
 // registerByScript registers a worker with the scripts of a version that has no command for it. It waits until the
 // worker is Ready.
-func (y *Yard) registerByScript(ctx context.Context, script string, worker Worker, server string) error {
+func (y *Yard) registerByScript(ctx context.Context, hub client.Client, script string, worker *v1alpha1.WorkerCluster) error {
+	if worker.Spec.Failover != (v1alpha1.WorkerFailover{}) { // The script keeps what is there.
+		if err := client.IgnoreAlreadyExists(hub.Create(ctx, worker)); err != nil {
+			return fmt.Errorf("create WorkerCluster %q: %w", worker.Name, err)
+		}
+	}
+	cluster := y.Workers[worker.Name]
+	server, err := y.options.Reach(cluster)
+	if err != nil {
+		return err
+	}
 	kubeconfig, err := output(ctx, exec.CommandContext(ctx, y.options.Version.script("worker-kubeconfig.sh"),
-		"--kubeconfig", y.Workers[worker.Name].KubeconfigPath, "--server", server))
+		"--kubeconfig", cluster.KubeconfigPath, "--server", server))
 	if err != nil {
 		return err
 	}

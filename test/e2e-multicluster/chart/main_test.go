@@ -42,6 +42,9 @@ func start(ctx context.Context) (stop func() error, err error) {
 	if root, err = clusters.ModuleDir(ctx, "github.com/trainyard/trainyard"); err != nil {
 		return nil, err
 	}
+	if err := clusters.Inputs(filepath.Join(root, "charts"), filepath.Join(root, "config"), filepath.Join(root, "hack/helm.sh")); err != nil {
+		return nil, err
+	}
 	build := exec.CommandContext(ctx, filepath.Join(root, "hack/helm.sh"), "version")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build helm: %w: %s", err, out)

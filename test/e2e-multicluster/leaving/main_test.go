@@ -88,10 +88,10 @@ func (o outcome) expect(t *testing.T, code int, words ...string) {
 	}
 }
 
-// join registers the leaver, if it is not registered.
+// join registers the leaver with the plugin, if it is not registered so.
 func join(t *testing.T) {
 	t.Helper()
-	check.Must(t, y.Register(t.Context(), yard.Worker{Name: leaver}))
+	check.Must(t, y.Join(t.Context(), leaver))
 }
 
 // onLeaver creates jobs that run on the leaver until finish.
