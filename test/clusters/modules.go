@@ -89,6 +89,10 @@ func repositoryRoot() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return rootAbove(start)
+}
+
+func rootAbove(start string) (string, error) {
 	for dir := start; ; dir = filepath.Dir(dir) {
 		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err == nil && moduleName(data) == rootModule {
