@@ -9,6 +9,9 @@
 #   bin/kwok            plays nodes and the pods on them
 # Go's build cache decides what there is to do: nothing changed, nothing built. Flags and versions are those of the product,
 # so that they share what they have in common, which is most of Kubernetes' libraries (make verify compares the versions).
+#
+# With TRAINYARD_KUBERNETES=directory, where a Kubernetes release has its binaries, bin/controlplane is not built, and
+# bin/kubectl is a link to the release's: see test/upstream.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -47,10 +50,16 @@ progress() {
     { print; fflush() }'
 }
 
-if [[ ! -x "${bin}/controlplane" ]]; then
-  echo "The first build of the control plane takes minutes (about 8 on two cores); later ones take seconds."
+if [[ -n "${TRAINYARD_KUBERNETES:-}" ]]; then
+  go -C "${root}" run ./test/upstream/check test/controlplane/go.mod
+  kubectl="${TRAINYARD_KUBERNETES}/kubectl"
+else
+  if [[ ! -x "${bin}/controlplane" ]]; then
+    echo "The first build of the control plane takes minutes (about 8 on two cores); later ones take seconds."
+  fi
+  build controlplane . "${ldflags}"
+  kubectl=controlplane
 fi
-build controlplane . "${ldflags}"
-[[ $(readlink "${bin}/kubectl") == controlplane ]] || ln -sf controlplane "${bin}/kubectl" # A new link would be a new input of tests.
+[[ $(readlink "${bin}/kubectl") == "${kubectl}" ]] || ln -sf "${kubectl}" "${bin}/kubectl" # A new link would be a new input of tests.
 build jobset-manager sigs.k8s.io/jobset "-s -w"
 build kwok sigs.k8s.io/kwok/cmd/kwok "-s -w"

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -41,9 +40,6 @@ var ownKeys = []string{
 	"/registry/configmaps/kube-system/extension-apiserver-authentication",
 }
 
-// buildIDWithin is how many bytes at the beginning of a Go binary contain the ID of its build.
-const buildIDWithin = 32 << 10
-
 // hasFirstCRDs is true if the cluster has begun with a baseline.
 func (p *processes) hasFirstCRDs() bool { return !p.options.blank }
 
@@ -55,7 +51,7 @@ func (p *processes) copyBaseline(ctx context.Context) error {
 	}
 	path, err := p.baselinePath()
 	if err != nil {
-		return fmt.Errorf("name the baseline of %s: %w", p.binary, err)
+		return fmt.Errorf("name the baseline: %w", err)
 	}
 	err = makeBaseline(ctx, p.options, path)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
@@ -73,13 +69,8 @@ func (p *processes) copyBaseline(ctx context.Context) error {
 
 // baselinePath names a baseline after everything that it depends on.
 func (p *processes) baselinePath() (string, error) {
-	binary, err := os.Open(p.binary)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = binary.Close() }()
 	hash := sha256.New()
-	if _, err := io.Copy(hash, io.LimitReader(binary, buildIDWithin)); err != nil {
+	if err := p.programs.identify(hash); err != nil {
 		return "", err
 	}
 	if err := json.NewEncoder(hash).Encode(p.options.firstCRDs); err != nil {

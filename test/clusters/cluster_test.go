@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/trainyard/trainyard/test/upstream"
 )
 
 func TestKubeconfigVerifiesTLS(t *testing.T) {
@@ -126,6 +128,9 @@ func TestVersionCanBeParsed(t *testing.T) {
 }
 
 func TestOpenAPIDocuments(t *testing.T) {
+	if os.Getenv(upstream.Variable) != "" {
+		t.Skip("an API server of a release always serves all documents")
+	}
 	c := sharedCluster(t)
 	const builtIn, custom = "apis/batch/v1", "apis/jobset.x-k8s.io/v1alpha2"
 	gomega.NewWithT(t).Eventually(func() ([]string, error) {

@@ -106,7 +106,6 @@ func apiServerArgs(o Options, port int) []string {
 		"--max-requests-inflight=3000",
 		"--max-mutating-requests-inflight=1000",
 		"--profiling=false",
-		fmt.Sprintf("--openapi=%t", o.OpenAPI), // A flag of our module test/controlplane.
 	}
 	if !o.ControllerManager {
 		// ServiceAccount waits for accounts that nobody makes, and

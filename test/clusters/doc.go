@@ -17,6 +17,19 @@
 // starts several clusters at a time. "make controlplane" builds the binaries. The command cmd/clusters uses this
 // package.
 //
+// # A control plane of a release
+//
+// With TRAINYARD_KUBERNETES=DIRECTORY clusters run etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
+// kubectl of a Kubernetes release, and nobody has to build our own control plane. Package upstream checks them. "make
+// controlplane" then builds only JobSet's manager and kwok. A cluster differs in this:
+//
+//   - The job controller batches for a second, and waits ten seconds before it replaces a failed pod, then longer.
+//   - All OpenAPI documents are served, whatever Options.OpenAPI says: a start takes more CPU time and memory.
+//   - etcd's data takes 128 MB for each cluster, because etcd allocates its log in larger files.
+//   - The parts of the control plane do not end when their standard input is closed, because they know nothing of
+//     TRAINYARD_END_WITH_STDIN. On Linux they end with their parent nevertheless: see below. Elsewhere they end with their
+//     parent only if BinDir has our own control plane, too. Otherwise they stay behind if the parent is killed.
+//
 // # What is real
 //
 // Everything is real except nodes and kubelets. TLS is verified, RBAC is on, anonymous requests are refused, service
@@ -70,7 +83,7 @@
 // # The end of a cluster
 //
 // Stop ends a cluster. A cluster also ends with the process that started it, in whatever way that process ends. On
-// Linux the kernel sends SIGKILL to each child when the parent dies. On all systems the parts of the control plane end
+// Linux the kernel sends SIGKILL to each child when the parent dies. On all systems the parts of our own control plane end
 // when the pipe at their standard input is closed. Children have their own process groups, so that Ctrl-C does not
 // change the order in which we end them.
 //

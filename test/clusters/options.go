@@ -23,7 +23,7 @@ type Options struct {
 	// cluster left in it. Empty: a temporary directory, which Stop deletes unless $TRAINYARD_KEEP is set.
 	Dir string
 	// BinDir is the directory of the binaries that hack/build-controlplane.sh builds. Empty: $TRAINYARD_BIN, or else bin/
-	// at the top of the repository.
+	// at the top of the repository. $TRAINYARD_KUBERNETES, if it is set, has the control plane instead.
 	BinDir string
 
 	// ControllerManager runs kube-controller-manager: Jobs, garbage collection, namespaces, service accounts, lost nodes.

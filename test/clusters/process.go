@@ -39,7 +39,7 @@ type command struct {
 	path   string
 	args   []string
 	env    []string // added to this process's
-	runner string   // the controlplane binary, if path is not it
+	runner string   // the controlplane binary, if there is one and path is not it
 }
 
 func startProcess(c command) (*Process, error) {

@@ -18,11 +18,11 @@ import (
 
 // processes is a cluster of local processes.
 type processes struct {
-	options Options
-	binary  string // controlplane
-	ca      *authority
-	port    *ports.Reservation
-	lock    *os.File // of the directory
+	options  Options
+	programs programs
+	ca       *authority
+	port     *ports.Reservation
+	lock     *os.File // of the directory
 
 	mu      sync.Mutex
 	running []*Process // in the order in which they were started; under mu
@@ -31,11 +31,11 @@ type processes struct {
 
 // newProcesses makes the directory, the port and the credentials of a cluster.
 func newProcesses(o Options) (*processes, error) {
-	path, err := binary(o.BinDir, "controlplane")
+	found, err := findPrograms(o.BinDir)
 	if err != nil {
 		return nil, err
 	}
-	p := &processes{options: o, binary: path}
+	p := &processes{options: o, programs: found}
 	if err := p.prepare(); err != nil {
 		return nil, errors.Join(err, p.release())
 	}
@@ -116,7 +116,8 @@ func (p *processes) startEtcd(ctx context.Context) error {
 }
 
 func (p *processes) startAPIServer(_ context.Context) error {
-	api, err := p.startPart("kube-apiserver", apiServerArgs(p.options, p.port.Port))
+	args := append(p.programs.apiServerArgs(p.options), apiServerArgs(p.options, p.port.Port)...)
+	api, err := p.startPart("kube-apiserver", args)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,12 @@ func (p *processes) startClient(part string, args []string) error {
 }
 
 func (p *processes) startPart(part string, args []string) (*Process, error) {
-	return p.run(command{name: part, dir: p.options.Dir, path: p.binary, args: append([]string{part}, args...), env: lessGarbageCollection})
+	path, args := p.programs.command(part, args)
+	c := command{name: part, dir: p.options.Dir, path: path, args: args, env: lessGarbageCollection}
+	if p.programs.release != nil {
+		c.runner = runner(p.options.BinDir)
+	}
+	return p.run(c)
 }
 
 // run starts a process and keeps it, to be ended with the cluster.

@@ -30,7 +30,7 @@ func (c *Cluster) Run(ctx context.Context, name, program string, args ...string)
 		path:   path,
 		args:   args,
 		env:    []string{"KUBECONFIG=" + c.KubeconfigPath},
-		runner: filepath.Join(c.options.BinDir, "controlplane"),
+		runner: runner(c.options.BinDir),
 	})
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *Cluster) lookPath(program string) (string, error) {
 
 // Kubectl runs kubectl with the admin's kubeconfig, and returns its standard output. The error has its standard error.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
-	path, err := binary(c.options.BinDir, "kubectl")
+	path, err := kubectl(c.options.BinDir)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,114 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/trainyard/trainyard/test/upstream"
+)
+
+// programs are the binaries of a control plane.
+type programs struct {
+	// ours is all parts in one, and takes the name of the part as its first argument. Empty: release has the parts.
+	ours    string
+	release *upstream.Release
+}
+
+// openRelease checks the release that $TRAINYARD_KUBERNETES names, once for all clusters of this process: each binary is
+// started to ask it for its version. It returns nil if the variable is not set.
+var openRelease = sync.OnceValues(func() (*upstream.Release, error) {
+	dir := os.Getenv(upstream.Variable)
+	if dir == "" {
+		return nil, nil
+	}
+	root, err := repositoryRoot()
+	if err != nil {
+		return nil, fmt.Errorf("check the release in %s: %w", dir, err)
+	}
+	return upstream.Open(context.Background(), dir, filepath.Join(root, "test", "controlplane", "go.mod"))
+})
+
+// findPrograms returns the programs of a release, or those that "make controlplane" has built in a directory.
+func findPrograms(binDir string) (programs, error) {
+	release, err := openRelease()
+	if err != nil {
+		return programs{}, err
+	}
+	if release != nil {
+		return programs{release: release}, nil
+	}
+	ours, err := binary(binDir, "controlplane")
+	return programs{ours: ours}, err
+}
+
+// command returns the path of the program of a part, and its arguments.
+func (p programs) command(part string, args []string) (path string, all []string) {
+	if p.release != nil {
+		return p.release.Path(part), args
+	}
+	return p.ours, append([]string{part}, args...)
+}
+
+// apiServerArgs are arguments that only our API server has.
+func (p programs) apiServerArgs(o Options) []string {
+	if p.release != nil {
+		return nil // An API server of a release always serves OpenAPI documents.
+	}
+	return []string{fmt.Sprintf("--openapi=%t", o.OpenAPI)}
+}
+
+// identify writes what differs between programs whose clusters may begin with different data.
+func (p programs) identify(w io.Writer) error {
+	if p.release == nil {
+		return writeBuildID(w, p.ours)
+	}
+	var errs []error
+	for _, part := range []string{"etcd", "kube-apiserver"} {
+		fmt.Fprintln(w, part, p.release.Version(part)) // Some releases have no build ID.
+		errs = append(errs, writeBuildID(w, p.release.Path(part)))
+	}
+	return errors.Join(errs...)
+}
+
+// buildIDWithin is how many bytes at the beginning of a Go binary contain the ID of its build.
+const buildIDWithin = 32 << 10
+
+func writeBuildID(w io.Writer, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	_, err = io.Copy(w, io.LimitReader(file, buildIDWithin))
+	return err
+}
+
+// kubectl returns the path of kubectl.
+func kubectl(binDir string) (string, error) {
+	release, err := openRelease()
+	if err != nil {
+		return "", err
+	}
+	if release != nil {
+		return release.Path("kubectl"), nil
+	}
+	return binary(binDir, "kubectl")
+}
+
+// runner returns the path of the binary whose part run ends a program with its parent. Empty: there is none, because
+// nobody has built our own control plane.
+func runner(binDir string) string {
+	path, err := binary(binDir, "controlplane")
+	if err != nil {
+		return ""
+	}
+	return path
+}
