@@ -26,7 +26,7 @@ help: ## Show this help
 
 .PHONY: build
 build: ## Build bin/manager, bin/worker-agent and bin/kubectl-trainyard
-	go build -buildvcs=false -o bin/ ./cmd/... # The same sources are the same programs, whatever the commit: inputs of tests.
+	go run ./hack/gobuild Trainyard -buildvcs=false -o bin/ ./cmd/... # The same sources are the same programs, whatever the commit.
 	hack/stamp.sh bin/manager bin/worker-agent bin/kubectl-trainyard
 
 .PHONY: controlplane
@@ -67,7 +67,8 @@ release: ## Write the files of a release into _output/release (VERSION, REGISTRY
 
 .PHONY: demo
 demo: build controlplane ## Start a hub and two workers and run TrainJobs on them (DEMO_EXIT=1: stop when all have ended)
-	go run ./hack/demo
+	go run ./hack/gobuild "the demo" -o bin/demo ./hack/demo
+	exec bin/demo
 
 .PHONY: demo-kind
 demo-kind: build controlplane ## Run the demo on clusters of kind, with our images (KIND_IMAGE=node image, DEMO_EXIT=1)

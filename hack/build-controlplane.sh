@@ -32,22 +32,15 @@ IFS=. read -r major minor _ <<<"${kubernetes#v}"
 version=k8s.io/component-base/version
 ldflags="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
 
+# Says how far a build has come.
+go -C "${root}" build -o "${bin}/gobuild" ./hack/gobuild
+
 build() { # OUTPUT PACKAGE LDFLAGS
   local started=${SECONDS}
   echo "building bin/${1} ..."
-  # -v names the packages as they are compiled; only their number is of interest.
-  go build -v -buildvcs=false -p "${parallel}" -ldflags "${3}" -o "${bin}/${1}" "${2}" 2>&1 | progress "${1}"
+  "${bin}/gobuild" "${1}" -buildvcs=false -p "${parallel}" -ldflags "${3}" -o "${bin}/${1}" "${2}"
   "${root}/hack/stamp.sh" "${bin}/${1}"
   echo "built bin/${1} in $((SECONDS - started)) s"
-}
-
-# progress turns the names of compiled packages into a line every 100 of them,
-# and passes on everything else.
-progress() {
-  awk -v what="$1" '
-    /^(go: downloading )/ { if (++downloads % 50 == 1) { print "  downloading modules (" downloads ")"; fflush() } next }
-    /^[a-zA-Z0-9._~\/-]+$/ { if (++packages % 100 == 0) { print "  " what ": " packages " packages compiled"; fflush() } next }
-    { print; fflush() }'
 }
 
 if [[ -n "${TRAINYARD_KUBERNETES:-}" ]]; then

@@ -9,7 +9,7 @@
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
-# what lies under test/e2e-multicluster and hack, integration is every other
+# what lies under test/e2e-multicluster, and what starts clusters under hack, integration is every other
 # package whose tests depend on test/clusters (real API servers), but concurrent
 # if it is one of those that run with the race detector. Of the rest, unit is what
 # has goroutines or locks, with the race detector, and sequential is what has
@@ -55,7 +55,8 @@ list() {
       package = substr($1, 1, length($1) - length(".test"))
       suite = package in runs ? "unit" : "sequential"
       for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = package ~ concurrent ? "concurrent" : "integration"
-      if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
+      if (index(package, module "/test/e2e-multicluster") == 1) suite = "e2e"
+      if (index(package, module "/hack/") == 1 && (suite == "integration" || suite == "concurrent")) suite = "e2e"
       print suite, package
     }'
 }
