@@ -119,3 +119,26 @@ func TestBuild(t *testing.T) {
 		t.Error("a build that fails has no error")
 	}
 }
+
+func TestScreen(t *testing.T) {
+	tests := map[string]struct {
+		reason   string
+		terminal bool
+		want     string
+	}{
+		"Terminal": {reason: "a line replaces the one before, and the last one goes", terminal: true, want: "\r\x1b[K  one\r\x1b[K  two\r\x1b[K"},
+		"Log":      {reason: "a log has all lines, and nothing else", want: "  one\n  two\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			s := &screen{out: &out, terminal: tc.terminal}
+			s.show("one")
+			s.show("two")
+			s.clear()
+			if got := out.String(); got != tc.want {
+				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

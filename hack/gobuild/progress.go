@@ -11,7 +11,8 @@ import (
 )
 
 // overhead is what a package takes beside its source, in bytes of source: a compiler starts, and reads what the package
-// imports.
+// imports. For 441 packages below client-go the estimate was then off by 11 % of the whole time at most. An estimate by
+// the number of packages was off by 23 %.
 const overhead = 20 << 10
 
 // enough is the part of a build after which the rest can be estimated.

@@ -27,8 +27,8 @@
 //   - All OpenAPI documents are served, whatever Options.OpenAPI says: a start takes more CPU time and memory.
 //   - etcd's data takes 128 MB for each cluster, because etcd allocates its log in larger files.
 //   - The parts of the control plane do not end when their standard input is closed, because they know nothing of
-//     TRAINYARD_END_WITH_STDIN. On Linux they end with their parent nevertheless: see below. Elsewhere they end with their
-//     parent only if BinDir has our own control plane, too. Otherwise they stay behind if the parent is killed.
+//     TRAINYARD_END_WITH_STDIN. On Linux they end with their parent nevertheless: see below. Elsewhere they end with
+//     their parent only if BinDir has our own control plane, too. Otherwise they stay behind if the parent is killed.
 //
 // # What is real
 //
@@ -83,8 +83,8 @@
 // # The end of a cluster
 //
 // Stop ends a cluster. A cluster also ends with the process that started it, in whatever way that process ends. On
-// Linux the kernel sends SIGKILL to each child when the parent dies. On all systems the parts of our own control plane end
-// when the pipe at their standard input is closed. Children have their own process groups, so that Ctrl-C does not
+// Linux the kernel sends SIGKILL to each child when the parent dies. On all systems the parts of our own control plane
+// end when the pipe at their standard input is closed. Children have their own process groups, so that Ctrl-C does not
 // change the order in which we end them.
 //
 // On Linux, sockets that are bound and never listen reserve the ports. So parallel test packages do not collide, and an
