@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -83,7 +84,7 @@ func build(ctx context.Context, what string, a arguments, s *screen) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	p := newProgress(what, time.Now())
+	p := newProgress(what, time.Now(), runtime.NumCPU())
 	lines, totals := make(chan string), make(chan *total, 1)
 	go scan(stderr, lines)
 	ticker := time.NewTicker(s.interval)

@@ -24,6 +24,7 @@ func TestLine(t *testing.T) {
 		reason  string
 		lines   []string // a second apart, the first after ten seconds
 		sources map[string]int64
+		atOnce  int // packages that are compiled at a time
 		now     int
 		want    string
 	}{
@@ -37,6 +38,14 @@ func TestLine(t *testing.T) {
 		"LargeLast": {
 			reason: "a package with three times as much to do takes three times as long", lines: []string{"a"},
 			sources: map[string]int64{"a": 0, "b": 2 * overhead}, now: 40, want: "x: 1 of 2 packages, 0:40 passed, about 1:30 left",
+		},
+		"UnderWay": {
+			reason: "what has only begun is no measure of the time that it takes", lines: []string{"a", "b", "c"}, sources: equal,
+			atOnce: 2, now: 40, want: "x: 3 of 4 packages, 0:40 passed, about 1:30 left",
+		},
+		"OnlyUnderWay": {
+			reason: "nobody can know before a package is compiled", lines: []string{"a", "b"}, sources: equal,
+			atOnce: 2, now: 40, want: "x: 2 of 4 packages, 0:40 passed",
 		},
 		"TooSoon": {
 			reason: "nobody can know after one percent", lines: []string{"a"},
@@ -52,7 +61,7 @@ func TestLine(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newProgress("x", start)
+			p := newProgress("x", start, tc.atOnce)
 			for i, line := range tc.lines {
 				p.read(line, at(10+i))
 			}

@@ -12,7 +12,7 @@ import (
 
 // overhead is what a package takes beside its source, in bytes of source: a compiler starts, and reads what the package
 // imports. For 441 packages below client-go the estimate was then off by 11 % of the whole time at most. An estimate by
-// the number of packages was off by 23 %.
+// the number of packages was off by 24 %.
 const overhead = 20 << 10
 
 // enough is the part of a build after which the rest can be estimated.
@@ -25,8 +25,11 @@ type progress struct {
 	// compiling is when the first package was named.
 	compiling time.Time
 	downloads int
-	// named are the packages that go build has named. It names a package when it begins to compile it.
-	named map[string]bool
+	// parallel is how many packages are compiled at a time. go build names a package when it begins to compile it, so the
+	// estimate takes the packages that were named last as not compiled.
+	parallel int
+	// named has the packages that go build has named, and how many it had named before.
+	named map[string]int
 	// sources are the sizes in bytes of the source of the packages that were to be compiled, without programs: to compile
 	// those is nothing, and to link them is what go build does not name. Nil: not known.
 	sources map[string]int64
@@ -34,8 +37,8 @@ type progress struct {
 	done int
 }
 
-func newProgress(what string, now time.Time) *progress {
-	return &progress{what: what, started: now, named: map[string]bool{}}
+func newProgress(what string, now time.Time, parallel int) *progress {
+	return &progress{what: what, started: now, parallel: parallel, named: map[string]int{}}
 }
 
 // packageName is a line of go build -v that names a package.
@@ -59,10 +62,10 @@ func (p *progress) read(line string, now time.Time) bool {
 
 // name notes that a package is being compiled.
 func (p *progress) name(name string) {
-	if p.named[name] {
+	if _, ok := p.named[name]; ok {
 		return
 	}
-	p.named[name] = true
+	p.named[name] = len(p.named)
 	if _, ok := p.sources[name]; ok {
 		p.done++
 	}
@@ -112,7 +115,7 @@ func (p *progress) left(now time.Time) (time.Duration, bool) {
 	for name, source := range p.sources {
 		weight := float64(source + overhead)
 		all += weight
-		if p.named[name] {
+		if before, ok := p.named[name]; ok && before < len(p.named)-p.parallel {
 			done += weight
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// staleFormat prints a line for each package that Go's build cache lacks. go list calls a program stale, too, if it only
-// has to be linked again.
+// staleFormat prints a line for each package that Go's build cache lacks. go list calls a program stale, too, if it
+// only has to be linked again.
 const staleFormat = `{{if and .Stale (ne .StaleReason "not installed but available in build cache")}}` +
 	`{{.ImportPath}}{{"\t"}}{{.Name}}{{"\t"}}{{.Dir}}{{"\t"}}{{join .GoFiles "\t"}}{{"\t"}}{{join .CgoFiles "\t"}}{{end}}`
 

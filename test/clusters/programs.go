@@ -22,8 +22,8 @@ type programs struct {
 	release *upstream.Release
 }
 
-// openRelease checks the release that $TRAINYARD_KUBERNETES names, once for all clusters of this process: it starts each
-// binary to ask for the version. It returns nil if the variable is not set.
+// openRelease checks the release that $TRAINYARD_KUBERNETES names, once for all clusters of this process: it starts
+// each binary to ask for the version. It returns nil if the variable is not set.
 var openRelease = sync.OnceValues(func() (*upstream.Release, error) {
 	dir := os.Getenv(upstream.Variable)
 	if dir == "" {
