@@ -6,5 +6,5 @@
 //
 //	var must, eventually = check.Must, check.Within(waitLimit, 20*time.Millisecond)
 //
-// All functions also work in a Cleanup of the test.
+// These functions also work in a Cleanup of the test. Parallel is for TestMain.
 package check

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // startTimeout is for clusters and what is made of them, on a machine that may be busy.
@@ -55,6 +57,7 @@ func (s *Shared[E]) Main(m *testing.M) { Main(m, s) }
 // Main is a TestMain for tests with several Shareds.
 func Main(m *testing.M, all ...interface{ Stop() error }) {
 	ctrl.SetLogger(logr.Discard())
+	check.Parallel()
 	code := m.Run()
 	for _, s := range all {
 		if err := s.Stop(); err != nil {

@@ -6,7 +6,6 @@ package yard
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // startTimeout is for all clusters and processes, on a machine that may be busy.
@@ -22,7 +23,7 @@ const startTimeout = 30 * time.Minute
 // Main is the TestMain of a package whose tests share a yard: it calls start, runs the tests, calls stop, and exits.
 // The context limits only the start. start may return a stop together with an error: Main calls it.
 func Main(m *testing.M, start func(ctx context.Context) (stop func() error, err error)) {
-	flag.Parse()                   // A flag may say what start is to do.
+	check.Parallel()               // It also parses the flags, which may say what start is to do.
 	ctrl.SetLogger(logr.Discard()) // Clients log warnings of API servers. Without a logger they print a stack, once.
 	code, err := run(m, start)
 	if err != nil {
