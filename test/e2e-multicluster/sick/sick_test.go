@@ -45,6 +45,7 @@ type sickness struct {
 
 // TestSickJobs: a user who has no rights on workers learns from the hub why a job does not run, and what to do.
 func TestSickJobs(t *testing.T) {
+	t.Parallel()
 	for name, is := range map[string]sickness{
 		"Image": {
 			at: east, make: waits("ErrImagePull", `failed to resolve reference "registry.example.com/llm:v2": not found`),
@@ -81,6 +82,7 @@ func TestSickJobs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // A Dispatch says only after 10 s that the copy does not run.
 			job := is.submit(t, strings.ToLower(name))
 			if is.make != nil {
 				is.make(t, job)
@@ -95,6 +97,7 @@ func TestSickJobs(t *testing.T) {
 
 // TestSickWorker: what is known of a job on a worker that does not answer is shown as unknown.
 func TestSickWorker(t *testing.T) {
+	t.Parallel()
 	is := sickness{at: west}
 	job := is.submit(t, "away")
 	waits("ErrImagePull", "not found")(t, job)
@@ -112,10 +115,12 @@ func TestSickWorker(t *testing.T) {
 	expectWords(t, job, "State: Starting on worker west (ImagePullFailed)")
 }
 
-// TestRecovery: the end of a trouble is reported. A job that never had trouble has no condition.
+// TestRecovery: the end of a trouble is reported, when the trouble has been shown for half a minute. A job that never had
+// trouble has no condition. The jobs run on east, because TestSickWorker makes west silent.
 func TestRecovery(t *testing.T) {
-	is := sickness{at: west}
-	job := is.submit(t, "recovers")
+	t.Parallel()
+	well := (&sickness{at: east, job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "well")
+	job := (&sickness{at: east}).submit(t, "recovers")
 	waits("ErrImagePull", "not found")(t, job)
 	expectUnhealthy(t, job, "ImagePullFailed")
 	play(t, job, func(pod *corev1.Pod) {
@@ -134,9 +139,8 @@ func TestRecovery(t *testing.T) {
 		g.Expect(healthy.Status).To(gomega.Equal(metav1.ConditionTrue), healthy.Message)
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 	})
-	expectWords(t, job, "State: Running on worker west", "Health: no trouble for")
+	expectWords(t, job, "State: Running on worker east", "Health: no trouble for")
 
-	well := (&sickness{job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "well")
 	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
 		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(well), d)).To(gomega.Succeed())
@@ -279,6 +283,7 @@ func apart(job *trainer.TrainJob) {
 
 // TestChangeOfARunningJob: a change that would not reach the copy is refused, and the answer says what to do instead.
 func TestChangeOfARunningJob(t *testing.T) {
+	t.Parallel()
 	job := (&sickness{at: east, job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "changed")
 	expectWords(t, job, "State: Running on worker east")
 	_, err := y.Yard.Hub.Kubectl(t.Context(), "patch", "trainjob", job.Name, "-n", job.Namespace, "--type=json",
@@ -295,7 +300,7 @@ func TestChangeOfARunningJob(t *testing.T) {
 }
 
 // TestGangThatDoesNotStartMoves: a gang for whose pods its worker finds no node goes to another worker that has room,
-// and stays where it is if there is none.
+// and stays where it is if there is none. Its policies are for all jobs, so it does not run beside other tests.
 func TestGangThatDoesNotStartMoves(t *testing.T) {
 	policy := &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "impatient"},
