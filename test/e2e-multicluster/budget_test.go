@@ -6,13 +6,16 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -21,7 +24,8 @@ import (
 )
 
 // A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob
-// status, and the worker 1 create and 1 delete. It costs no read on the hub or a worker, and no new watch.
+// status, and the worker 1 create and 1 delete. It costs no read on the hub or a worker, and no new watch. No two of the
+// jobs are alike, so that nothing which the manager knows of one job saves a request for another.
 func TestWriteBudget(t *testing.T) {
 	if clusters.OnKind() {
 		t.Skip("it counts requests in audit logs, which clusters of kind lack")
@@ -47,9 +51,9 @@ func TestWriteBudget(t *testing.T) {
 
 	long := 0 // Jobs that lived so long, on a slow machine, that their Dispatch has said Running.
 	for first := 0; first < jobs; first += batch {
-		var submitted []yard.Job
+		var submitted []*trainer.TrainJob
 		for i := first; i < first+batch; i++ {
-			submitted = append(submitted, yard.Job{Name: fmt.Sprintf("budget-%d", i), GPUs: 1, RunFor: "1s"})
+			submitted = append(submitted, unlikeOthers(i))
 		}
 		long += complete(t, submitted...)
 	}
@@ -84,6 +88,8 @@ func TestWriteBudget(t *testing.T) {
 		{"workers", "create TrainJob", workerCount("POST trainjobs/"), jobs, jobs},
 		{"workers", "delete TrainJob", workerCount("DELETE trainjobs/"), jobs, jobs},
 		{"workers", "create Namespace", workerCount("POST namespaces/"), 0, 0},
+		{"workers", "write runtime", workerCount("POST clustertrainingruntimes/") + workerCount("PATCH clustertrainingruntimes/") +
+			workerCount("PUT clustertrainingruntimes/"), 0, 0},
 	} {
 		t.Logf("%-7s  %-21s  %3d for %d jobs", budget.where, budget.what, budget.got, jobs)
 		if budget.got < budget.min || budget.got > budget.max {
@@ -123,6 +129,15 @@ func TestWriteBudget(t *testing.T) {
 	})
 }
 
+// unlikeOthers returns job i of the test. Its image, its environment and its arguments are its own.
+func unlikeOthers(i int) *trainer.TrainJob {
+	job := yard.Job{Name: fmt.Sprintf("budget-%d", i), GPUs: 1, RunFor: "1s"}.TrainJob()
+	job.Spec.Trainer.Image = ptr.To(fmt.Sprintf("registry.example.com/llm:v%d", i))
+	job.Spec.Trainer.Env = []corev1.EnvVar{{Name: "SEED", Value: strconv.Itoa(i)}}
+	job.Spec.Trainer.Args = []string{fmt.Sprintf("--learning-rate=%de-5", i+1)}
+	return job
+}
+
 // afterStart runs jobs on the only worker that takes jobs, until a job costs no read. The first job brings the runtime
 // to the worker. For some seconds after the manager has connected to a worker, it doubts its caches and asks.
 func afterStart(t *testing.T, worker string) {
@@ -132,7 +147,7 @@ func afterStart(t *testing.T, worker string) {
 		_, from := requests(t, y.Yard.Hub, managerUser, 0)
 		name := fmt.Sprintf("after-start-%s-%d", worker, runs)
 		runs++
-		complete(t, yard.Job{Name: name, GPUs: 1, RunFor: "1s"})
+		complete(t, yard.Job{Name: name, GPUs: 1, RunFor: "1s"}.TrainJob())
 		events, _ := requests(t, y.Yard.Hub, managerUser, from)
 		for _, event := range events {
 			g.Expect(event.Verb == "get" && event.ObjectRef.Name == name).To(gomega.BeFalse(), describe(event))
@@ -149,19 +164,13 @@ func expectNoReads(t *testing.T, where string, reads func() []string) {
 
 // complete submits jobs, waits until all are Complete and their Dispatches say so, and leaves them on the hub until the
 // test ends. It returns how many jobs lived so long that their Dispatch may have said Running.
-func complete(t *testing.T, jobs ...yard.Job) (long int) {
+func complete(t *testing.T, jobs ...*trainer.TrainJob) (long int) {
 	t.Helper()
-	var submitted []*trainer.TrainJob
 	for _, job := range jobs {
-		created := job.TrainJob()
-		created.Labels = map[string]string{"e2e": "budget"}
-		if err := y.Hub.Create(t.Context(), created); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), created) })
-		submitted = append(submitted, created)
+		job.Labels = map[string]string{"e2e": "budget"}
+		apply(t, job)
 	}
-	for _, job := range submitted {
+	for _, job := range jobs {
 		done := ends(t, job, trainer.TrainJobComplete)
 		end := meta.FindStatusCondition(done.Status.Conditions, trainer.TrainJobComplete).LastTransitionTime
 		if end.Sub(done.CreationTimestamp.Time) >= runningAfter {
