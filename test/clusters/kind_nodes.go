@@ -75,16 +75,6 @@ func (c *Cluster) ServerFromPods() (string, error) {
 	return "https://" + net.JoinHostPort(address, kindAPIServerPort), nil
 }
 
-// KillProgram ends all processes with SIGKILL whose command line matches a regular expression, on the node of the
-// control plane of a kind cluster. The kubelet starts their containers again.
-func (c *Cluster) KillProgram(commandLine string) error {
-	k, ok := c.backend.(*kindCluster)
-	if !ok {
-		return fmt.Errorf("program %q cannot be killed: cluster %q has no real nodes", commandLine, c.Name)
-	}
-	return k.onControlPlane("pkill", "-KILL", "-f", commandLine)
-}
-
 // KillNode ends a node of a kind cluster as a power failure does: the kubelet and all containers of the node end at
 // once, and nobody tells the API server. The node object stays.
 func (c *Cluster) KillNode(ctx context.Context, name string) error {

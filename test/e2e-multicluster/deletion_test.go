@@ -115,53 +115,6 @@ func TestDispatchOutlivesItsPods(t *testing.T) {
 	})
 }
 
-// If somebody deletes a Dispatch, the job is evicted: its copy is deleted, and the next attempt has the next number.
-func TestDispatchDeletedByHand(t *testing.T) {
-	job := submit(t, yard.Job{Name: "evicted", GPUs: 1, RunFor: "forever"})
-	name := placedOn(t, job)
-	copied := &trainer.TrainJob{}
-	y.Eventually(t, func(g gomega.Gomega) {
-		g.Expect(y.Workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
-	})
-	first := y.DispatchOf(gomega.NewWithT(t), job)
-	if err := y.Hub.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	y.Eventually(t, func(g gomega.Gomega) {
-		d := y.DispatchOf(g, job)
-		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))
-		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
-		again := &trainer.TrainJob{}
-		g.Expect(y.Workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
-		g.Expect(again.UID).NotTo(gomega.Equal(copied.UID))
-		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
-	})
-}
-
-// If somebody deletes a copy on the worker, the job gets a new attempt.
-func TestCopyDeletedByHand(t *testing.T) {
-	job := submit(t, yard.Job{Name: "copy-deleted", GPUs: 1, RunFor: "forever"})
-	name := placedOn(t, job)
-	copied := &trainer.TrainJob{}
-	y.Eventually(t, func(g gomega.Gomega) {
-		g.Expect(y.Workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
-	})
-	expectEvents(t, job, "Placed")
-	if err := y.Workers[name].Delete(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
-	y.Eventually(t, func(g gomega.Gomega) {
-		d := y.DispatchOf(g, job)
-		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
-		g.Expect(d.Status.History).To(gomega.HaveLen(1))
-		g.Expect(d.Status.History[0].Outcome).To(gomega.Equal(v1alpha1.OutcomeCopyDeleted))
-		again := &trainer.TrainJob{}
-		g.Expect(y.Workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
-		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
-	})
-	expectEvents(t, job, "CopyDeleted")
-}
-
 // recreate creates a job as soon as its name is free.
 func recreate(t *testing.T, wanted yard.Job) *trainer.TrainJob {
 	t.Helper()

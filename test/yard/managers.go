@@ -22,7 +22,7 @@ const handOver = time.Minute
 
 // Managers keep a manager running, as its Deployment does. They start a manager again that has ended, for example
 // because it could not renew its lease. Their methods are safe for concurrent use. On kind there is a real Deployment,
-// and only Kill and the URLs are for use.
+// and only the URLs are for use.
 type Managers struct {
 	yard *Yard
 	kept sync.WaitGroup
@@ -159,11 +159,8 @@ func (m *Managers) Ended() <-chan struct{} {
 	return m.current.Done()
 }
 
-// Kill ends the manager with SIGKILL, and starts another manager. On kind the kubelet starts it.
+// Kill ends the manager with SIGKILL, and starts another manager.
 func (m *Managers) Kill() error {
-	if clusters.OnKind() {
-		return m.yard.Hub.KillProgram("^/manager --leader-elect") // JobSet's manager has other arguments.
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.current.Kill(); err != nil {

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -21,43 +19,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/yard"
 )
-
-// The manager leaves a worker's own TrainJob of the same name alone. The job waits with NameConflict, and runs on
-// another worker when it can.
-func TestNameConflict(t *testing.T) {
-	y.Cordon(t, large, true)
-	if err := yard.InstallRuntimes(t.Context(), y.Yard.Workers[small]); client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err) // The worker's own job needs a runtime there.
-	}
-	foreign := yard.Job{Name: "taken", ManagedBy: v1alpha1.ManagedByBuiltIn}.TrainJob()
-	foreign.Spec.Suspend = ptr.To(true)
-	if err := y.Workers[small].Create(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = y.Workers[small].Delete(context.Background(), foreign) })
-	y.Eventually(t, func(g gomega.Gomega) { // The worker's agent writes nothing more.
-		current(t.Context(), g, y.Workers[small], foreign)
-		g.Expect(meta.IsStatusConditionTrue(foreign.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
-		g.Expect(foreign.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Suspended", gomega.HaveValue(gomega.BeEquivalentTo(1)))))
-	})
-	before := foreign.DeepCopy()
-
-	job := submit(t, yard.Job{Name: "taken", GPUs: 1, RunFor: "1s"})
-	d := waitsFor(t, job, v1alpha1.ReasonNameConflict)
-	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != v1alpha1.OutcomeNameConflict || d.Status.History[0].Cluster != small {
-		t.Errorf("history %+v, want the conflict on %s", d.Status.History, small)
-	}
-	expectEvents(t, job, "NameConflict", "Waiting")
-
-	y.Cordon(t, large, false)
-	ends(t, job, trainer.TrainJobComplete)
-	if worker := placedOn(t, job); worker != large {
-		t.Errorf("ran on %q, want %q", worker, large)
-	}
-	if diff := cmp.Diff(before, current(t.Context(), gomega.NewWithT(t), y.Workers[small], foreign)); diff != "" {
-		t.Errorf("the worker's own TrainJob, before and after (-before +after):\n%s", diff)
-	}
-}
 
 // If a worker refuses the copy, the Dispatch quotes the worker, and the job tries the next worker.
 func TestRejection(t *testing.T) {
