@@ -54,37 +54,6 @@ func (s *scenario) anotherLeads(than string) {
 	s.Eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
-// The manager is killed again and again, each time at another point in the life of the last job.
-func TestFaultManagerKilled(t *testing.T) {
-	s := alone(t)
-	points := []func(g gomega.Gomega, job *trainer.TrainJob){
-		func(gomega.Gomega, *trainer.TrainJob) {},
-		func(g gomega.Gomega, job *trainer.TrainJob) { w.DispatchOf(g, job) },
-		func(g gomega.Gomega, job *trainer.TrainJob) {
-			copyOf(g, string(w.DispatchOf(g, job).Spec.Cluster), job)
-		},
-		func(g gomega.Gomega, job *trainer.TrainJob) {
-			g.Expect(w.PodsOf(g, string(w.DispatchOf(g, job).Spec.Cluster), job)).NotTo(gomega.BeEmpty())
-		},
-	}
-	var jobs []*trainer.TrainJob
-	for _, reached := range points {
-		before := s.leads()
-		for range 5 {
-			jobs = append(jobs, s.submit("1s", on(east, south))) // Where nothing is stopped while no manager is there.
-		}
-		s.Eventually(func(g gomega.Gomega) { reached(g, jobs[len(jobs)-1]) })
-		if err := w.Managers.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		s.anotherLeads(before)
-	}
-	s.ends(jobs...)
-	for _, job := range jobs {
-		s.Attempt(job, 1)
-	}
-}
-
 // The leading manager is paused, another manager takes over, and then the first continues. Jobs come all the time.
 func TestFaultTwoManagers(t *testing.T) {
 	s := alone(t)
