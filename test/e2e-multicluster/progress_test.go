@@ -24,16 +24,19 @@ import (
 )
 
 // The Dispatch shows the steps of a job with initializers, its restarts, its start and its end. For a short job it
-// shows them at the end.
+// shows them at the end. The jobs run on small, because TestWorkerIsRenamed takes large away.
 func TestProgressIsShown(t *testing.T) {
+	t.Parallel()
 	runtime := restartingRuntime(t)
 	apply(t, runtime)
 	fails := yard.Job{Name: "progress", GPUs: 1, RunFor: "10s", Fail: "lost its GPU"}.TrainJob()
 	fails.Spec.RuntimeRef.Name = runtime.Name
 	completes := yard.Job{Name: "progress-short", GPUs: 1, RunFor: "1s"}.TrainJob()
 	completes.Spec.RuntimeRef.Name = runtime.Name
-	apply(t, fails)
-	apply(t, completes)
+	for _, job := range []*trainer.TrainJob{fails, completes} {
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "size="+small)
+		apply(t, job)
+	}
 	steps := func(trainer v1alpha1.StepState) []v1alpha1.Step {
 		return []v1alpha1.Step{
 			{Name: v1alpha1.StepDatasetInitializer, State: v1alpha1.StepSucceeded},

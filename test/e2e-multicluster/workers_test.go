@@ -247,6 +247,7 @@ func kubeconfigSecret(worker, kubeconfig string) *corev1.Secret {
 // A worker is registered under another name. It keeps the copies of jobs that were placed under the old name, and these
 // jobs continue when the old name is back.
 func TestWorkerIsRenamed(t *testing.T) {
+	t.Parallel()
 	job := submit(t, yard.Job{Name: "survives-renaming", Nodes: 2, GPUs: 8, RunFor: "forever"}) // Only on large.
 	copied := &trainer.TrainJob{}
 	y.Eventually(t, func(g gomega.Gomega) {
