@@ -27,7 +27,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const hubID = "hub-1"
@@ -36,7 +36,7 @@ const hubID = "hub-1"
 const patience = 60 * time.Second
 
 // shared is the API server of the tests that do not damage it. It has all CRDs.
-var shared = servers.ShareWith(func(ctx context.Context, cleanup func(func() error)) (*clusters.Cluster, error) {
+var shared = stage.ShareWith(func(ctx context.Context, cleanup func(func() error)) (*clusters.Cluster, error) {
 	crds, err := allCRDs(ctx)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 	"github.com/trainyard/trainyard/webhooks/validation"
 	workerwebhooks "github.com/trainyard/trainyard/webhooks/worker"
 )
@@ -45,7 +45,7 @@ type environment struct {
 	manager       ctrl.Manager
 }
 
-var shared = servers.ShareWith(startEnvironment)
+var shared = stage.ShareWith(startEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
@@ -107,7 +107,7 @@ func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Schem
 	if err := workerwebhooks.Add(ctx, e.manager, workerwebhooks.Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
 		return err
 	}
-	cleanup(servers.Run(e.manager))
+	cleanup(stage.Run(e.manager))
 	if !e.manager.GetCache().WaitForCacheSync(ctx) {
 		return errors.New("wait for the manager's caches")
 	}

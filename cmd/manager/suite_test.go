@@ -33,7 +33,7 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -52,7 +52,7 @@ type world struct {
 	kubeconfig string // of the manager's service account
 }
 
-var shared = servers.ShareWith(startWorld)
+var shared = stage.ShareWith(startWorld)
 
 // build builds the manager. On a busy machine the linker needs more time than clusters may take to start.
 var build = sync.OnceValues(func() (string, error) { return clusters.Build(context.Background(), "manager") })

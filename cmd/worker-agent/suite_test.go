@@ -35,7 +35,7 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -52,7 +52,7 @@ type environment struct {
 	kubeconfig string // of the agent's service account
 }
 
-var shared = servers.ShareWith(startEnvironment)
+var shared = stage.ShareWith(startEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -36,11 +36,11 @@ const (
 
 // environment is a hub, a worker with the ExecutionLease API, and a worker without it.
 type environment struct {
-	hub, worker, bare *servers.Server
+	hub, worker, bare *stage.Server
 	scheme            *runtime.Scheme
 }
 
-var shared = servers.Share(func(ctx context.Context, set *servers.Set) (*environment, error) {
+var shared = stage.ShareEnvironment(func(ctx context.Context, set *stage.Stage) (*environment, error) {
 	e := &environment{hub: set.Hub, worker: set.Workers[0], bare: set.Workers[1], scheme: set.Scheme}
 	return e, e.worker.Cluster.InstallCRDs(ctx, leaseCRD)
 }, "worker", "bare")
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) { shared.Main(m) }
 // scene is a hub with one worker, and the reconciler of its lease, which the test calls. The test plays the agent.
 type scene struct {
 	*environment
-	server *servers.Server
+	server *stage.Server
 	// name of the WorkerCluster, and ID of the hub.
 	name  v1alpha1.ClusterName
 	hubID string
@@ -70,7 +70,7 @@ func newScene(t *testing.T) *scene {
 	return e.newScene(t, e.worker, remote.Credentials{Config: e.worker.Cluster.Config, Fingerprint: "admin"})
 }
 
-func (e *environment) newScene(t *testing.T, server *servers.Server, credentials remote.Credentials) *scene {
+func (e *environment) newScene(t *testing.T, server *stage.Server, credentials remote.Credentials) *scene {
 	t.Helper()
 	s := &scene{
 		environment: e, server: server, clock: clocktesting.NewFakePassiveClock(time.Now()),

@@ -33,7 +33,7 @@ import (
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -57,11 +57,11 @@ type environment struct {
 	hubs   []*hub
 }
 
-var shared = servers.Share(newEnvironment)
+var shared = stage.ShareEnvironment(newEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	e := &environment{WithWatch: set.Hub.Admin, server: set.Hub.Cluster, scheme: set.Scheme}
 	if err := set.Hub.InstallRuntime(ctx); err != nil {
 		return nil, err

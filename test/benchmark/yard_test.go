@@ -23,7 +23,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -53,7 +53,7 @@ func newBench(b *testing.B, workers int) *bench {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	set, err := servers.Start(ctx)
+	set, err := stage.Start(ctx)
 	if err != nil {
 		b.Fatalf("benchmarks need a real API server (make controlplane builds it): %v", err)
 	}

@@ -35,7 +35,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -49,16 +49,16 @@ const (
 // environment is a hub with an inventory and two workers. A manager with the rights of config/ runs the controllers of
 // ClusterProfiles and WorkerClusters.
 type environment struct {
-	hub, first, second *servers.Server
+	hub, first, second *stage.Server
 	admin              client.Client
 	events             *events.FakeRecorder
 }
 
-var shared = servers.Share(newEnvironment, "first", "second")
+var shared = stage.ShareEnvironment(newEnvironment, "first", "second")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	if err := inventory.AddToScheme(set.Scheme); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	if err != nil {
 		return nil, err
 	}
-	set.Cleanup(servers.Run(mgr))
+	set.Cleanup(stage.Run(mgr))
 	// The kind comes when the manager works already, as with an inventory that is installed later.
 	return e, e.installInventory(ctx)
 }
@@ -92,7 +92,7 @@ func (e *environment) installInventory(ctx context.Context) error {
 }
 
 // newManager makes a manager that is the service account of config/rbac.
-func (e *environment) newManager(ctx context.Context, set *servers.Set) (ctrl.Manager, error) {
+func (e *environment) newManager(ctx context.Context, set *stage.Stage) (ctrl.Manager, error) {
 	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (e *environment) newManager(ctx context.Context, set *servers.Set) (ctrl.Ma
 	}).Add(mgr)
 }
 
-func (e *environment) addWorkers(mgr ctrl.Manager, set *servers.Set) error {
-	fleet, err := set.NewFleet(remote.Options{HubID: string(e.hub.ID), ProbeInterval: time.Second})
+func (e *environment) addWorkers(mgr ctrl.Manager, set *stage.Stage) error {
+	fleet, err := set.StartFleet(remote.Options{HubID: string(e.hub.ID)})
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (e *environment) credentials(t *testing.T, name string, kubeconfig []byte) 
 	check.Must(t, e.admin.Create(t.Context(), secret))
 }
 
-func kubeconfigOf(t *testing.T, s *servers.Server) []byte {
+func kubeconfigOf(t *testing.T, s *stage.Server) []byte {
 	t.Helper()
 	kubeconfig, err := s.Cluster.KubeconfigBytes()
 	check.Must(t, err)

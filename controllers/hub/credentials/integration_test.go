@@ -28,7 +28,7 @@ import (
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -38,13 +38,13 @@ const (
 	day       = 24 * time.Hour
 )
 
-var shared = servers.Share(prepare, "east")
+var shared = stage.ShareEnvironment(prepare, "east")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
 // prepare gives the worker what config/worker has for the hub's account.
-func prepare(ctx context.Context, set *servers.Set) (*servers.Set, error) {
-	for _, server := range []*servers.Server{set.Hub, set.Workers[0]} {
+func prepare(ctx context.Context, set *stage.Stage) (*stage.Stage, error) {
+	for _, server := range []*stage.Server{set.Hub, set.Workers[0]} {
 		if err := server.Cluster.ApplyFiles(ctx, "../../../config/namespace/namespace.yaml"); err != nil {
 			return set, err
 		}
@@ -54,7 +54,7 @@ func prepare(ctx context.Context, set *servers.Set) (*servers.Set, error) {
 
 // scene is a registered worker with a token of ten minutes, the shortest that an API server gives.
 type scene struct {
-	*servers.Set
+	*stage.Stage
 	*testing.T
 	name       string
 	clock      *clocktesting.FakePassiveClock
@@ -66,7 +66,7 @@ type scene struct {
 
 func newScene(t *testing.T, labels map[string]string) *scene {
 	t.Helper()
-	s := &scene{Set: shared.Get(t), T: t, name: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), clock: clocktesting.NewFakePassiveClock(time.Now())}
+	s := &scene{Stage: shared.Get(t), T: t, name: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	s.loader = &kubeconfigs.Loader{Reader: s.Hub.Admin, Namespace: namespace, Clock: s.clock}
 	s.reconciler = credentials.NewReconciler(credentials.Options{Hub: s.Hub.Admin, Loader: s.loader, Clock: s.clock})
 	s.bound = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}}

@@ -37,21 +37,21 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // environment is a hub, and the manager's account with the rights of config/rbac.
 type environment struct {
-	hub     *servers.Server
+	hub     *stage.Server
 	scheme  *runtime.Scheme
 	account *rest.Config
 }
 
-var shared = servers.Share(newEnvironment)
+var shared = stage.ShareEnvironment(newEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (s *scene) start(watches bool) {
 	if watches {
 		check.Must(s, s.reconciler.Add(mgr))
 	}
-	end := servers.Run(mgr)
+	end := stage.Run(mgr)
 	s.stop = sync.OnceFunc(func() {
 		if err := end(); err != nil {
 			s.Error(err)

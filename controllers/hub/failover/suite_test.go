@@ -33,14 +33,14 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const clusterID = types.UID("cluster-id")
 
 // environment is a hub without controllers. The tests do by hand what controllers would do.
 type environment struct {
-	server *servers.Server
+	server *stage.Server
 	// hub is the admin's client, without caches. cached is the manager's client, and cache its caches.
 	hub    client.WithWatch
 	cached client.Client
@@ -50,11 +50,11 @@ type environment struct {
 
 var must, eventually = check.Must, check.Eventually
 
-var shared = servers.Share(newEnvironment)
+var shared = stage.ShareEnvironment(newEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	hub, err := cluster.New(set.Hub.Cluster.Config, func(o *cluster.Options) {
 		o.Scheme = set.Scheme
 		o.Client.Cache = &client.CacheOptions{Unstructured: true}

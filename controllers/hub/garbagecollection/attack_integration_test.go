@@ -27,7 +27,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 		for when, prepare := range map[string]func(*testing.T, *scene, *v1alpha1.Dispatch, *unstructured.Unstructured){
 			"OnRecord": func(t *testing.T, s *scene, d *v1alpha1.Dispatch, there *unstructured.Unstructured) {
 				d.Status.CopyUID = there.GetUID()
-				s.say(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
+				s.SetCondition(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
 			},
 			"JustCreated": func(*testing.T, *scene, *v1alpha1.Dispatch, *unstructured.Unstructured) {},
 		} {
@@ -41,7 +41,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 				s.sweep(t, otherName)
 				s.sweep(t, workerName)
 				for range 2 {
-					s.clock.Step(24 * time.Hour)
+					s.Clock.Step(24 * time.Hour)
 					s.collect(t)
 					s.collectOn(t, otherName, s.key)
 				}
@@ -59,7 +59,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 					t.Error("the job's copy could not be created anew")
 				}
 				s.restart() // A new process does not believe the worker either, in any state of the job.
-				s.say(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonPreempted)
+				s.SetCondition(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonPreempted)
 				s.sweep(t, workerName)
 				s.collect(t)
 				if now := s.dispatch(t); now.Spec.Cluster != otherName || now.Spec.Attempt != 2 {
@@ -100,7 +100,7 @@ func TestAttackWhileTheWorkerOnRecordIsAway(t *testing.T) {
 	}
 	s.restart()
 	s.sweep(t, workerName)
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	if result := s.collect(t); result.RequeueAfter == 0 {
 		t.Error("the worker on record is not asked again")
 	}
@@ -118,7 +118,7 @@ func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
 	s := newScene(t)
 	s.quarantine.Begin()
 	s.sweep(t, workerName)
-	s.clock.Step(arrivalTime)
+	s.Clock.Step(arrivalTime)
 	job := s.submit(t)
 	s.place(t, job.GetUID(), "", 2)
 	made := s.createCopy(t, job.GetUID(), "3")
@@ -159,7 +159,7 @@ func TestAttackNameOfAJobThatWaits(t *testing.T) {
 			s.quarantine.Begin()
 			if tc.late {
 				s.sweep(t, workerName)
-				s.clock.Step(arrivalTime)
+				s.Clock.Step(arrivalTime)
 			}
 			job := s.submit(t)
 			s.createCopy(t, "an-origin-that-the-hub-does-not-know", "1")
@@ -192,12 +192,12 @@ func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	if told := s.told(t, "it would get attempt 2147483647"); told != 1 {
 		t.Errorf("%d Events say why the copy cannot be adopted, want 1", told)
 	}
-	must(t, s.workers[workerName].Admin.Delete(t.Context(), made))
+	must(t, s.Worker(workerName).Admin.Delete(t.Context(), made))
 	s.settle(t)
 	s.collect(t)
 	tombstone := &v1alpha1.Tombstone{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
-	t.Cleanup(func() { must(t, s.hub.Delete(context.WithoutCancel(t.Context()), tombstone)) })
+	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
+	t.Cleanup(func() { must(t, s.Hub.Admin.Delete(context.WithoutCancel(t.Context()), tombstone)) })
 	if tombstone.Spec.Attempt != 1002 {
 		t.Errorf("the hub goes on counting from %d, want 1002", tombstone.Spec.Attempt)
 	}

@@ -6,9 +6,9 @@ package garbagecollection_test
 import (
 	"testing"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -19,21 +19,21 @@ import (
 func TestTombstoneKeepsTheAttempt(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		then   func(*testing.T, *scene, *unstructured.Unstructured)
+		then   func(*testing.T, *scene, *trainer.TrainJob)
 		stands bool
 	}{
-		"Nothing":  {"the next attempt is a higher one", func(*testing.T, *scene, *unstructured.Unstructured) {}, true},
-		"Dispatch": {"it knows the attempt", func(t *testing.T, s *scene, job *unstructured.Unstructured) { s.place(t, job.GetUID(), otherName, 4) }, false},
-		"Lower": {"a Dispatch of a lower attempt does not", func(t *testing.T, s *scene, job *unstructured.Unstructured) {
+		"Nothing":  {"the next attempt is a higher one", func(*testing.T, *scene, *trainer.TrainJob) {}, true},
+		"Dispatch": {"it knows the attempt", func(t *testing.T, s *scene, job *trainer.TrainJob) { s.place(t, job.GetUID(), otherName, 4) }, false},
+		"Lower": {"a Dispatch of a lower attempt does not", func(t *testing.T, s *scene, job *trainer.TrainJob) {
 			s.place(t, job.GetUID(), otherName, 2)
 		}, true},
-		"OtherDispatch": {"nor does that of an earlier job", func(t *testing.T, s *scene, _ *unstructured.Unstructured) {
+		"OtherDispatch": {"nor does that of an earlier job", func(t *testing.T, s *scene, _ *trainer.TrainJob) {
 			s.place(t, "earlier", otherName, 4)
 		}, true},
-		"Gone": {"there is no next attempt", func(t *testing.T, s *scene, job *unstructured.Unstructured) {
-			must(t, s.hub.Delete(t.Context(), job))
+		"Gone": {"there is no next attempt", func(t *testing.T, s *scene, job *trainer.TrainJob) {
+			must(t, s.Hub.Admin.Delete(t.Context(), job))
 		}, false},
-		"Complete": {"nor is there then", func(t *testing.T, s *scene, job *unstructured.Unstructured) { s.complete(t, job) }, false},
+		"Complete": {"nor is there then", func(t *testing.T, s *scene, job *trainer.TrainJob) { s.complete(t, job) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -43,12 +43,12 @@ func TestTombstoneKeepsTheAttempt(t *testing.T) {
 			key := client.ObjectKey{Name: tombstone.Name}
 			s.collectOn(t, workerName, key)
 			expectDeleted(t, s.copy(t))
-			s.finishDeletion(t.Context(), t, workerName)
+			s.finishDeletion(t, workerName)
 			s.settle(t)
 
 			test.then(t, s, job)
 			s.collectOn(t, workerName, key)
-			err := s.hub.Get(t.Context(), key, tombstone)
+			err := s.Hub.Admin.Get(t.Context(), key, tombstone)
 			must(t, client.IgnoreNotFound(err))
 			if stands := err == nil; stands != test.stands {
 				t.Errorf("the Tombstone stands: %t, want %t: %s", stands, test.stands, test.reason)
@@ -66,8 +66,8 @@ func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
 	s.sweep(t, otherName)
 	s.collect(t)
 	s.collectOn(t, otherName, s.key)
-	must(t, s.workers[workerName].Admin.Delete(t.Context(), here))
-	must(t, s.workers[otherName].Admin.Delete(t.Context(), there))
+	must(t, s.Worker(workerName).Admin.Delete(t.Context(), here))
+	must(t, s.Worker(otherName).Admin.Delete(t.Context(), there))
 	s.settle(t)
 
 	s.collect(t)
@@ -76,7 +76,7 @@ func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
 		t.Fatalf("Of() = %q after both copies have gone", worker)
 	}
 	tombstone := &v1alpha1.Tombstone{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
+	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
 	if tombstone.Spec.Attempt != 3 || tombstone.Spec.TrainJob.UID != job.GetUID() {
 		t.Errorf("what is on record is %+v, want attempt 3 of the job", tombstone.Spec)
 	}
@@ -85,11 +85,11 @@ func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
 // A Tombstone that was kept for its attempt is deleted when the watch shows the Dispatch.
 func TestKeptTombstoneGoes(t *testing.T) {
 	p := newPlant(t)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	job := p.submit(t)
 	tombstone := p.addTombstone(t, job.GetUID(), workerName, 3)
 	p.place(t, job.GetUID(), otherName, 4)
 	eventually(t, "end of the Tombstone", func(g gomega.Gomega) {
-		g.Expect(apierrors.IsNotFound(p.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
+		g.Expect(apierrors.IsNotFound(p.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/onsi/gomega"
@@ -21,9 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // Kubernetes' garbage collector deletes everything that a finished copy has owned, however the copy is deleted. A
@@ -33,26 +33,26 @@ func TestWorkersGarbageCollectorDeletesTheRest(t *testing.T) {
 	s.addCollectedWorker(t)
 	requests := map[string]int{}
 	for _, mode := range []string{"Foreground", "Background"} {
-		s.options[collectedName].WorkerCache = s.workers[collectedName].connection.Cache()
+		s.options[collectedName].WorkerCache = s.Worker(collectedName).Connection.Cache()
 		if mode == "Foreground" {
 			s.options[collectedName].WorkerCache = s.reporting(t).Cache() // The manager does not know whether pods are alive.
 		}
 		s.restart()
 		owned := s.finishedCopyWithPods(t)
-		log := s.workers[collectedName].Cluster.AuditLog()
+		log := s.Worker(collectedName).Cluster.AuditLog()
 		_, from := deletionRequests(t, log, 0)
-		s.clock.Step(retention)
+		s.Clock.Step(retention)
 		s.collectOn(t, collectedName, s.key)
 		for _, object := range owned {
 			eventually(t, mode, func(g gomega.Gomega) {
-				err := s.workers[collectedName].Admin.Get(t.Context(), client.ObjectKeyFromObject(object), object)
+				err := s.Worker(collectedName).Admin.Get(t.Context(), client.ObjectKeyFromObject(object), object)
 				g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 				g.Expect(err).To(gomega.HaveOccurred())
 			})
 		}
 		requests[mode], _ = deletionRequests(t, log, from)
-		must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
-		must(t, s.hub.Delete(t.Context(), read(t, s.hub, s.key)))
+		must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t)))
+		must(t, s.Hub.Admin.Delete(t.Context(), read(t, s.Hub.Admin, s.key)))
 	}
 	t.Logf("Requests of a deletion: %v", requests)
 	if requests["Background"] == 0 || 2*requests["Background"] > requests["Foreground"] {
@@ -66,32 +66,22 @@ const collectedName = v1alpha1.ClusterName("collected")
 // addCollectedWorker starts a worker with a garbage collector and an audit log, for this scene only.
 func (s *scene) addCollectedWorker(t *testing.T) {
 	t.Helper()
-	set, err := servers.StartWith(t.Context(), func(o *clusters.Options) {
+	collected, err := stage.StartWith(t.Context(), func(o *clusters.Options) {
 		o.GarbageCollector, o.Audit = o.Name != "hub", true
 		o.Dir = filepath.Join(t.TempDir(), o.Name)
 	}, string(collectedName))
 	must(t, err)
-	t.Cleanup(func() { must(t, set.Stop()) })
-	server := set.Workers[0]
-	must(t, server.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
-	credentials := remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}
-	s.fleet.Ensure(collectedName, credentials, server.ID)
-	t.Cleanup(func() { s.fleet.Remove(collectedName) })
-	connection, _ := s.fleet.Get(collectedName)
-	eventually(t, "connection", func(g gomega.Gomega) {
-		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
-	})
-	collected := &worker{name: collectedName, Server: server, connection: connection}
-	workers := map[v1alpha1.ClusterName]*worker{collectedName: collected}
-	for name, w := range s.workers {
-		workers[name] = w
-	}
-	shared := *s.environment
-	shared.workers = workers
-	s.environment = &shared
-	t.Cleanup(func() { delete(workers, collectedName) }) // The scene's own cleanup runs after this.
+	t.Cleanup(func() { must(t, collected.Stop()) })
+	server := collected.Workers[0]
+	must(t, server.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}))
+	server.Join(s.Fleet, collectedName)
+	t.Cleanup(func() { s.Fleet.Remove(collectedName) })
+	stage.AwaitConnected(t, server.Connection)
+	own := *s.Stage
+	own.Workers = append(slices.Clone(own.Workers), server)
+	s.Stage = &own
 	options := *s.options[workerName]
-	options.Cluster, options.ClusterID, options.Worker = collectedName, server.ID, connection
+	options.Cluster, options.ClusterID, options.Worker = collectedName, server.ID, server.Connection
 	s.options[collectedName] = &options
 	s.restart()
 }
@@ -99,7 +89,7 @@ func (s *scene) addCollectedWorker(t *testing.T) {
 // finishedCopyWithPods creates and returns a finished copy with its JobSet, Jobs and pods.
 func (s *scene) finishedCopyWithPods(t *testing.T) []client.Object {
 	t.Helper()
-	admin := s.workers[collectedName].Admin
+	admin := s.Worker(collectedName).Admin
 	job := s.submit(t)
 	s.finish(t, s.place(t, job.GetUID(), collectedName, 1))
 	copy := s.createCopyOn(t, collectedName, job.GetUID(), "1")
@@ -107,7 +97,7 @@ func (s *scene) finishedCopyWithPods(t *testing.T) []client.Object {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: s.key.Namespace, Name: name} }
 	own := func(owner, object client.Object) {
 		t.Helper()
-		gvk, err := apiutil.GVKForObject(owner, s.scheme)
+		gvk, err := apiutil.GVKForObject(owner, s.Scheme)
 		must(t, err)
 		object.SetOwnerReferences([]metav1.OwnerReference{{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: owner.GetName(), UID: owner.GetUID(),
@@ -134,7 +124,7 @@ func (s *scene) finishedCopyWithPods(t *testing.T) []client.Object {
 	must(t, admin.Status().Update(t.Context(), pod))
 	eventually(t, "worker's cache of pods", func(g gomega.Gomega) {
 		seen := &corev1.Pod{}
-		cache := s.workers[collectedName].connection.Cache()
+		cache := s.Worker(collectedName).Connection.Cache()
 		g.Expect(cache.Get(t.Context(), client.ObjectKeyFromObject(pod), seen)).To(gomega.Succeed())
 		g.Expect(seen.Status.Phase).To(gomega.Equal(corev1.PodSucceeded))
 	})

@@ -25,13 +25,13 @@ func TestRetention(t *testing.T) {
 	d := s.place(t, job.GetUID(), workerName, 1)
 	copy := s.createCopy(t, job.GetUID(), "1")
 
-	s.clock.Step(24 * time.Hour)
+	s.Clock.Step(24 * time.Hour)
 	if result := s.collect(t); result.RequeueAfter != 0 {
 		t.Errorf("a copy that runs is looked at again after %s, want never", result.RequeueAfter)
 	}
 	s.finish(t, d)
 	for _, step := range []struct{ passed, left time.Duration }{{0, retention}, {retention - time.Second, time.Second}} {
-		s.clock.Step(step.passed)
+		s.Clock.Step(step.passed)
 		s.restart() // The age is on the Dispatch.
 		if result := s.collect(t); result.RequeueAfter != step.left {
 			t.Errorf("a copy that has %s left is looked at again after %s", step.left, result.RequeueAfter)
@@ -40,7 +40,7 @@ func TestRetention(t *testing.T) {
 	if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
 		t.Fatalf("the copy was touched within its retention (-before +after):\n%s", diff)
 	}
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	s.collect(t)
 	expectDeleted(t, s.copy(t))
 }
@@ -74,7 +74,7 @@ func TestOutdatedCopy(t *testing.T) {
 			attempt := "1"
 			if test.ended {
 				attempt = "2"
-				s.say(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
+				s.SetCondition(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
 			}
 			s.createCopy(t, job.GetUID(), attempt)
 			s.collect(t)
@@ -95,7 +95,7 @@ func TestOnlyTheJudgedCopyIsDeleted(t *testing.T) {
 	s.place(t, job.GetUID(), workerName, 2)
 	outdated := s.createCopy(t, job.GetUID(), "1")
 	s.lag(outdated.DeepCopy())
-	must(t, s.workers[workerName].Admin.Delete(t.Context(), outdated))
+	must(t, s.Worker(workerName).Admin.Delete(t.Context(), outdated))
 	current := s.createCopy(t, job.GetUID(), "2")
 
 	// This is a conflict, which is retried in silence.
@@ -135,7 +135,7 @@ func unknownCopies(t *testing.T) float64 {
 
 // lag makes the cache of the worker show an old version of one copy, also after a restart.
 func (s *scene) lag(seen *unstructured.Unstructured) {
-	s.options[workerName].Worker = lagging{Cluster: s.workers[workerName].connection, seen: seen}
+	s.options[workerName].Worker = lagging{Cluster: s.Worker(workerName).Connection, seen: seen}
 	s.restart()
 }
 

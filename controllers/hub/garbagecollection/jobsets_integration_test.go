@@ -32,7 +32,7 @@ func TestLeftoverJobSetIsDeleted(t *testing.T) {
 			copy := s.finishedCopy(t, true)
 			s.recordCopy(t, copy.GetUID())
 			s.createJobSet(t, copy.GetUID())
-			s.clock.Step(retention)
+			s.Clock.Step(retention)
 			s.collect(t)
 			if s.copy(t) != nil {
 				t.Fatal("the copy is still there")
@@ -44,7 +44,7 @@ func TestLeftoverJobSetIsDeleted(t *testing.T) {
 				t.Errorf("the JobSet is looked at again after %s, and is there: %t; want the garbage collector to have its time",
 					later, s.jobSet(t) != nil)
 			}
-			s.clock.Step(collectorTime)
+			s.Clock.Step(collectorTime)
 			s.collect(t)
 			if s.jobSet(t) != nil {
 				t.Error("the JobSet that the finished copy has left is still there")
@@ -82,7 +82,7 @@ func TestJobSetsOfOthersStay(t *testing.T) {
 				if later := s.collect(t).RequeueAfter; later != 0 {
 					t.Errorf("the JobSet is looked at again after %s, want never: %s", later, test.reason)
 				}
-				s.clock.Step(collectorTime)
+				s.Clock.Step(collectorTime)
 			}
 			if s.jobSet(t) == nil {
 				t.Errorf("the JobSet was deleted, though %s", test.reason)
@@ -96,13 +96,13 @@ func (s *scene) recordCopy(t *testing.T, uid types.UID) {
 	t.Helper()
 	d := s.dispatch(t)
 	d.Status.CopyUID = uid
-	s.say(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
+	s.SetCondition(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
 }
 
 // createJobSet creates the JobSet of a TrainJob with this UID on the worker. With an empty UID it has no owner.
 func (s *scene) createJobSet(t *testing.T, owner types.UID) {
 	t.Helper()
-	w := s.workers[workerName]
+	w := s.Worker(workerName)
 	jobSet := newJobSet()
 	jobSet.SetNamespace(s.key.Namespace)
 	jobSet.SetName(s.key.Name)
@@ -117,7 +117,7 @@ func (s *scene) createJobSet(t *testing.T, owner types.UID) {
 		must(t, client.IgnoreNotFound(w.Admin.Delete(context.WithoutCancel(t.Context()), jobSet)))
 	})
 	eventually(t, "worker's cache of JobSets", func(g gomega.Gomega) {
-		g.Expect(w.connection.Cache().Get(t.Context(), s.key, newJobSet())).To(gomega.Succeed())
+		g.Expect(w.Connection.Cache().Get(t.Context(), s.key, newJobSet())).To(gomega.Succeed())
 	})
 }
 
@@ -125,7 +125,7 @@ func (s *scene) createJobSet(t *testing.T, owner types.UID) {
 func (s *scene) jobSet(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	jobSet := newJobSet()
-	if err := s.workers[workerName].Admin.Get(t.Context(), s.key, jobSet); err != nil {
+	if err := s.Worker(workerName).Admin.Get(t.Context(), s.key, jobSet); err != nil {
 		must(t, client.IgnoreNotFound(err))
 		return nil
 	}

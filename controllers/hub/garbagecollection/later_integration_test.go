@@ -34,13 +34,13 @@ func TestLaterAttemptOfTheWorker(t *testing.T) {
 			annotations := copy.GetAnnotations()
 			annotations[v1alpha1.AnnotationLaterAttempt] = test.later
 			copy.SetAnnotations(annotations)
-			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
+			must(t, s.Worker(workerName).Admin.Update(t.Context(), copy))
 			s.place(t, origin, workerName, test.attempt)
 			s.settle(t)
 			s.collect(t)
 
 			tombstone := &v1alpha1.Tombstone{}
-			err := s.hub.Get(t.Context(), client.ObjectKey{Name: string(origin)}, tombstone)
+			err := s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(origin)}, tombstone)
 			must(t, client.IgnoreNotFound(err))
 			if tombstone.Spec.Attempt != test.want {
 				t.Errorf("the Tombstone is of attempt %d, want %d: %s", tombstone.Spec.Attempt, test.want, test.reason)
@@ -48,13 +48,13 @@ func TestLaterAttemptOfTheWorker(t *testing.T) {
 			if test.want == 0 {
 				return
 			}
-			if tombstone.Spec.Cluster != workerName || tombstone.Spec.ClusterID != s.workers[workerName].ID || tombstone.Spec.TrainJob.UID != origin {
+			if tombstone.Spec.Cluster != workerName || tombstone.Spec.ClusterID != s.Worker(workerName).ID || tombstone.Spec.TrainJob.UID != origin {
 				t.Errorf("the Tombstone is %+v", tombstone.Spec)
 			}
 			s.settle(t)
 			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
 			expectDeleted(t, s.copy(t))
-			must(t, s.hub.Delete(t.Context(), tombstone))
+			must(t, s.Hub.Admin.Delete(t.Context(), tombstone))
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ func TestUnknownCopyIsLeftAlone(t *testing.T) {
 			}
 			copy := s.createCopy(t, "origin", test.attempt)
 			for range 2 {
-				s.clock.Step(24 * time.Hour)
+				s.Clock.Step(24 * time.Hour)
 				s.sweep(t, workerName)
 				if result := s.collect(t); result.RequeueAfter != 0 {
 					t.Errorf("looked at again after %s, want never", result.RequeueAfter)
@@ -66,7 +67,7 @@ func TestUnknownCopyIsLeftAlone(t *testing.T) {
 			}
 
 			endPod := s.run(t, workerName)
-			must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+			must(t, s.Worker(workerName).Admin.Delete(t.Context(), copy))
 			s.settle(t)
 			if result := s.collect(t); result.RequeueAfter == 0 {
 				t.Error("nobody looks whether the pods of the copy have gone")
@@ -119,7 +120,7 @@ func TestLaggingCachesMakeNoUnknownCopies(t *testing.T) {
 		job := s.submit(t)
 		s.place(t, job.GetUID(), workerName, 1)
 		s.createCopy(t, job.GetUID(), "1")
-		s.options[workerName].Hub = blind{s.hub}
+		s.options[workerName].Hub = blind{s.Hub.Admin}
 		s.restart()
 		s.sweep(t, workerName)
 		s.collect(t)
@@ -132,7 +133,7 @@ func TestLaggingCachesMakeNoUnknownCopies(t *testing.T) {
 		s := newScene(t)
 		copy := s.createCopy(t, "origin", "1")
 		s.lag(copy.DeepCopy())
-		must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+		must(t, s.Worker(workerName).Admin.Delete(t.Context(), copy))
 		s.settle(t)
 		s.sweep(t, workerName)
 		s.collect(t)
@@ -189,7 +190,7 @@ func TestQuarantineWakes(t *testing.T) {
 	expect("certain", 1)
 	s.collect(t)
 	expect("nothing new", 0)
-	must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+	must(t, s.Worker(workerName).Admin.Delete(t.Context(), copy))
 	s.settle(t)
 	s.collect(t)
 	expect("gone", 1)
@@ -268,7 +269,7 @@ func TestDecisions(t *testing.T) {
 			s.place(t, s.submit(t).GetUID(), otherName, 1)
 		}},
 		"ForeignJob": {decision: "Adopt", want: "spec.managedBy", prepare: func(t *testing.T, s *scene) {
-			must(t, s.hub.Create(t.Context(), s.newJob()))
+			must(t, s.Hub.Admin.Create(t.Context(), s.newJob()))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,16 +291,16 @@ func TestDecisions(t *testing.T) {
 }
 
 // complete makes a hub TrainJob Complete.
-func (s *scene) complete(t *testing.T, job *unstructured.Unstructured) {
+func (s *scene) complete(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
-	job.Object["status"] = map[string]any{"conditions": []any{map[string]any{
-		"type": "Complete", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
-	}}}
-	must(t, s.hub.Status().Update(t.Context(), job))
+	job.Status.Conditions = []metav1.Condition{{
+		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "r", Message: "m", LastTransitionTime: metav1.Now(),
+	}}
+	must(t, s.Hub.Admin.Status().Update(t.Context(), job))
 }
 
 // expectAdopted checks that the job is on record on the worker, in this attempt, and that one Event has said so.
-func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, attempt int32) {
+func (s *scene) expectAdopted(t *testing.T, job *trainer.TrainJob, attempt int32) {
 	t.Helper()
 	d := s.dispatch(t)
 	if d == nil {
@@ -307,7 +308,7 @@ func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, atte
 	}
 	want := v1alpha1.DispatchSpec{
 		TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()},
-		Cluster:  workerName, ClusterID: s.workers[workerName].ID, Attempt: attempt, Failover: v1alpha1.FailoverFenced,
+		Cluster:  workerName, ClusterID: s.Worker(workerName).ID, Attempt: attempt, Failover: v1alpha1.FailoverFenced,
 		Priority: 7, PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}},
 	}
 	if diff := cmp.Diff(want, d.Spec); diff != "" {

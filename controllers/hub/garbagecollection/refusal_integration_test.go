@@ -38,7 +38,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 			s := newScene(t)
 			s.place(t, "origin", otherName, 3)
 			s.createCopy(t, "origin", "2")
-			s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: test.err}
+			s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: test.err}
 			for range 2 {
 				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
 					t.Fatal("the sweep has worked")
@@ -63,7 +63,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 			if again := s.report(t, workerName); again.ResourceVersion != told.ResourceVersion {
 				t.Error("the same was written again")
 			}
-			s.options[workerName].Worker = s.workers[workerName].connection
+			s.options[workerName].Worker = s.Worker(workerName).Connection
 			s.sweep(t, workerName)
 			if condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused); condition != nil {
 				t.Errorf("the sweep works, and the worker still has %+v", condition)
@@ -85,9 +85,9 @@ func TestFailingSweepIsTold(t *testing.T) {
 			s := newScene(t)
 			s.place(t, "origin", otherName, 3)
 			s.createCopy(t, "origin", "2")
-			s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: test.err}
+			s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: test.err}
 			for _, after := range []time.Duration{0, 29 * time.Second} {
-				s.clock.Step(after)
+				s.Clock.Step(after)
 				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
 					t.Fatal("the sweep has worked")
 				}
@@ -95,7 +95,7 @@ func TestFailingSweepIsTold(t *testing.T) {
 					t.Fatalf("told too early: %s", words)
 				}
 			}
-			s.clock.Step(time.Second)
+			s.Clock.Step(time.Second)
 			_ = garbagecollection.Sweep(t.Context(), *s.options[workerName])
 			if words, refused := s.quarantine.SweepRefused(workerName); refused != test.want || refused && !strings.Contains(words, "no leader") {
 				t.Errorf("SweepRefused() = %q, %t, want %t", words, refused, test.want)

@@ -33,7 +33,7 @@ func TestUnknownCopyIsGoneWithItsJobSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.options[workerName].Worker = limited{s.workers[workerName].connection, test.hidden, test.stays}
+			s.options[workerName].Worker = limited{s.Worker(workerName).Connection, test.hidden, test.stays}
 			s.restart()
 			copy := s.createCopy(t, "origin", "1")
 			s.sweep(t, workerName)
@@ -43,7 +43,7 @@ func TestUnknownCopyIsGoneWithItsJobSet(t *testing.T) {
 			} else {
 				s.createJobSet(t, copy.GetUID())
 			}
-			must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+			must(t, s.Worker(workerName).Admin.Delete(t.Context(), copy))
 			s.settle(t)
 			result := s.collect(t)
 			_, held := s.quarantine.Of(s.key, "origin")
@@ -58,7 +58,7 @@ func TestUnknownCopyIsGoneWithItsJobSet(t *testing.T) {
 				return
 			}
 			jobSet.SetFinalizers(nil) // As the garbage collector does when what the JobSet owns is gone.
-			must(t, s.workers[workerName].Admin.Update(t.Context(), jobSet))
+			must(t, s.Worker(workerName).Admin.Update(t.Context(), jobSet))
 			s.collect(t)
 			if _, held := s.quarantine.Of(s.key, "origin"); held {
 				t.Error("the job waits although nothing of the copy is left")
@@ -74,9 +74,9 @@ func TestUnknownCopyWhoseNameIsTaken(t *testing.T) {
 	s.sweep(t, workerName)
 	s.collect(t)
 	endPod := s.run(t, workerName)
-	must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+	must(t, s.Worker(workerName).Admin.Delete(t.Context(), copy))
 	foreign := s.newJob()
-	must(t, s.workers[workerName].Admin.Create(t.Context(), foreign))
+	must(t, s.Worker(workerName).Admin.Create(t.Context(), foreign))
 	s.settle(t)
 	if result := s.collect(t); result.RequeueAfter == 0 {
 		t.Error("nobody looks whether the pods of the copy have gone")
@@ -106,14 +106,14 @@ func TestNoAdoptionBesideTheJobSetOfTheCopyOnRecord(t *testing.T) {
 	s.sweep(t, workerName)
 	s.sweep(t, otherName)
 	s.collectOn(t, otherName, s.key)
-	s.clock.Step(2 * time.Minute) // No creation can be under way any more.
+	s.Clock.Step(2 * time.Minute) // No creation can be under way any more.
 	result := s.collectOn(t, otherName, s.key)
 	if d := s.dispatch(t); d.Spec.Cluster != workerName || result.RequeueAfter == 0 {
 		t.Fatalf("the Dispatch has %+v, looked at again after %s", d.Spec, result.RequeueAfter)
 	}
 	jobSet := s.jobSet(t)
 	jobSet.SetFinalizers(nil)
-	must(t, s.workers[workerName].Admin.Update(t.Context(), jobSet))
+	must(t, s.Worker(workerName).Admin.Update(t.Context(), jobSet))
 	s.collectOn(t, otherName, s.key)
 	if d := s.dispatch(t); d.Spec.Cluster != otherName || d.Spec.Attempt != 3 {
 		t.Errorf("nothing is left of the copy on record, and the Dispatch has %+v", d.Spec)
@@ -131,12 +131,12 @@ func TestNoAdoptionBesideARelabelledCopyOnRecord(t *testing.T) {
 	labels := there.GetLabels()
 	labels[v1alpha1.LabelHub] = "hub-2"
 	there.SetLabels(labels)
-	must(t, s.workers[workerName].Admin.Update(t.Context(), there))
+	must(t, s.Worker(workerName).Admin.Update(t.Context(), there))
 	s.settle(t)
 	s.createCopyOn(t, otherName, job.GetUID(), "3")
 	s.sweep(t, otherName)
 	s.collectOn(t, otherName, s.key)
-	s.clock.Step(2 * time.Minute)
+	s.Clock.Step(2 * time.Minute)
 	s.collectOn(t, otherName, s.key)
 	if d := s.dispatch(t); d.Spec.Cluster != workerName || d.Spec.Attempt != 2 {
 		t.Errorf("the job runs on, and the Dispatch has %+v", d.Spec)

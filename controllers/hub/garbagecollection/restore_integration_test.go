@@ -41,7 +41,7 @@ func TestRestoredHubAdoptsLaterAttempt(t *testing.T) {
 			}
 			if result := s.collect(t); result.RequeueAfter > 0 { // A creation on the worker on record may be under way.
 				s.told(t, "")
-				s.clock.Step(result.RequeueAfter)
+				s.Clock.Step(result.RequeueAfter)
 				s.collect(t)
 			}
 			s.expectAdopted(t, job, 3)
@@ -118,7 +118,7 @@ func TestLastOfEqualAttemptsIsAdopted(t *testing.T) {
 	s.sweep(t, workerName)
 	s.collect(t)
 	s.collectOn(t, otherName, s.key)
-	must(t, s.workers[otherName].Admin.Delete(t.Context(), there))
+	must(t, s.Worker(otherName).Admin.Delete(t.Context(), there))
 	s.settle(t)
 	*s.brought = mailbox{}
 	s.collectOn(t, otherName, s.key)
@@ -149,11 +149,11 @@ func TestAdoptionLosesARace(t *testing.T) {
 	job := s.submit(t)
 	d := s.place(t, job.GetUID(), "", 2)
 	s.createCopy(t, job.GetUID(), "3")
-	before := stale{Client: s.hub, seen: d.DeepCopy()}
+	before := stale{Client: s.Hub.Admin, seen: d.DeepCopy()}
 	s.options[workerName].Hub, s.options[workerName].HubReader = before, before
 	s.restart()
-	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = otherName, s.workers[otherName].ID, 4
-	must(t, s.hub.Update(t.Context(), d))
+	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = otherName, s.Worker(otherName).ID, 4
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	if result := s.collect(t); result.RequeueAfter == 0 {
 		t.Error("after a conflict it is not tried again")
 	}

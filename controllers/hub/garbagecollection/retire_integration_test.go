@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // A finished copy is deleted in the background. If a pod of it is alive, or may be, it is deleted in the foreground.
@@ -45,7 +46,7 @@ func TestFinishedCopyGoesInBackground(t *testing.T) {
 				s.options[workerName].WorkerCache = s.reporting(t).Cache()
 				s.restart()
 			}
-			s.clock.Step(retention)
+			s.Clock.Step(retention)
 			s.collect(t)
 			if !test.background {
 				expectDeleted(t, s.copy(t))
@@ -71,7 +72,7 @@ func TestDeletionWaitsForBurst(t *testing.T) {
 			s.options[workerName].Busy = func() bool { return busy }
 			s.restart()
 			copy := s.finishedCopy(t, true)
-			s.clock.Step(retention)
+			s.Clock.Step(retention)
 			for waited := time.Duration(0); waited < time.Minute; {
 				later := s.collect(t).RequeueAfter
 				if later <= 0 || later > time.Minute-waited {
@@ -80,11 +81,11 @@ func TestDeletionWaitsForBurst(t *testing.T) {
 				if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
 					t.Fatalf("the copy was touched in a burst (-before +after):\n%s", diff)
 				}
-				s.clock.Step(later)
+				s.Clock.Step(later)
 				waited += later
 				if test.ends {
 					busy = false
-					s.clock.Step(5 * time.Second) // A burst has shorter pauses than this.
+					s.Clock.Step(5 * time.Second) // A burst has shorter pauses than this.
 					break
 				}
 			}
@@ -125,9 +126,9 @@ func (s *scene) completeCopy(t *testing.T, on v1alpha1.ClusterName, copy *unstru
 	t.Helper()
 	copy.Object["status"] = map[string]any{"conditions": []any{map[string]any{
 		"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "jobset completed successfully",
-		"lastTransitionTime": s.clock.Now().UTC().Format(time.RFC3339),
+		"lastTransitionTime": s.Clock.Now().UTC().Format(time.RFC3339),
 	}}}
-	must(t, s.workers[on].Admin.Status().Update(t.Context(), copy))
+	must(t, s.Worker(on).Admin.Status().Update(t.Context(), copy))
 	s.settle(t)
 }
 
@@ -135,14 +136,14 @@ func (s *scene) completeCopy(t *testing.T, on v1alpha1.ClusterName, copy *unstru
 func (s *scene) runIn(t *testing.T, phase corev1.PodPhase) {
 	t.Helper()
 	s.run(t, workerName)
-	w := s.workers[workerName]
+	w := s.Worker(workerName)
 	pod := &corev1.Pod{}
 	must(t, w.Admin.Get(t.Context(), client.ObjectKey{Namespace: s.key.Namespace, Name: "pod"}, pod))
 	pod.Status.Phase = phase
 	must(t, w.Admin.Status().Update(t.Context(), pod))
 	eventually(t, "worker's cache of pods", func(g gomega.Gomega) {
 		seen := &corev1.Pod{}
-		g.Expect(w.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(pod), seen)).To(gomega.Succeed())
+		g.Expect(w.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(pod), seen)).To(gomega.Succeed())
 		g.Expect(seen.Status.Phase).To(gomega.Equal(phase))
 	})
 }
@@ -151,13 +152,11 @@ func (s *scene) runIn(t *testing.T, phase corev1.PodPhase) {
 func (s *scene) reporting(t *testing.T) *remote.Cluster {
 	t.Helper()
 	const name = v1alpha1.ClusterName("reporting")
-	server := s.workers[workerName]
-	s.fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID,
+	server := s.Worker(workerName)
+	s.Fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID,
 		remote.CapacityFrom(v1alpha1.CapacityFromReport))
-	t.Cleanup(func() { s.fleet.Remove(name) })
-	connection, _ := s.fleet.Get(name)
-	eventually(t, "connection", func(g gomega.Gomega) {
-		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
-	})
+	t.Cleanup(func() { s.Fleet.Remove(name) })
+	connection, _ := s.Fleet.Get(name)
+	stage.AwaitConnected(t, connection)
 	return connection
 }

@@ -20,18 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/internal/perworker"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // A sweep deletes a copy only if a record says that the copy is outdated, also if the cache does not show the copy yet.
@@ -45,7 +41,7 @@ func TestSweep(t *testing.T) {
 			s.place(t, "origin", otherName, 3)
 		}},
 		"Ended": {reason: "the attempt was ended while the worker was lost", deleted: true, prepare: func(t *testing.T, s *scene) {
-			s.say(t, s.place(t, "origin", workerName, 2), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
+			s.SetCondition(t, s.place(t, "origin", workerName, 2), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
 		}},
 		"Tombstone": {reason: "the job was deleted while the worker was away", deleted: true, prepare: func(t *testing.T, s *scene) {
 			s.addTombstone(t, types.UID("sweep-"+s.key.Namespace), workerName, 2)
@@ -80,7 +76,7 @@ func TestSweepFails(t *testing.T) {
 	s.place(t, "origin", otherName, 3)
 	s.createCopy(t, "origin", "2")
 	refused := errors.New("refused")
-	s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: refused}
+	s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: refused}
 	if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); !errors.Is(err, refused) {
 		t.Errorf("Sweep() = %v, want that the worker has refused", err)
 	}
@@ -115,7 +111,7 @@ func TestTombstone(t *testing.T) {
 	tombstone := s.addTombstone(t, origin, workerName, 2)
 	key := client.ObjectKey{Name: tombstone.Name}
 	stands := func() bool {
-		err := s.hub.Get(t.Context(), key, &v1alpha1.Tombstone{})
+		err := s.Hub.Admin.Get(t.Context(), key, &v1alpha1.Tombstone{})
 		must(t, client.IgnoreNotFound(err))
 		return err == nil
 	}
@@ -126,7 +122,7 @@ func TestTombstone(t *testing.T) {
 	}{
 		{"the copy is there", func() {}},
 		{"the copy is going", func() {}},
-		{"a pod of it is alive", func() { s.finishDeletion(t.Context(), t, workerName) }},
+		{"a pod of it is alive", func() { s.finishDeletion(t, workerName) }},
 	} {
 		step.do()
 		s.settle(t)
@@ -167,13 +163,13 @@ func TestTombstoneOfUnlabelledCopy(t *testing.T) {
 				labels[v1alpha1.LabelHub] = test.label
 			}
 			copy.SetLabels(labels)
-			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
+			must(t, s.Worker(workerName).Admin.Update(t.Context(), copy))
 			tombstone := s.addTombstone(t, origin, workerName, 2)
 			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
 			if goes := s.copy(t).GetDeletionTimestamp() != nil; goes != test.goes {
 				t.Errorf("the copy goes: %t, want %t: %s", goes, test.goes, test.reason)
 			}
-			err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone)
+			err := s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone)
 			if stands := err == nil; stands != test.goes {
 				t.Errorf("the Tombstone stands: %t, want %t (%v)", stands, test.goes, err)
 			}
@@ -199,7 +195,7 @@ func TestTombstoneWithoutCopy(t *testing.T) {
 				s.createCopy(t, origin, test.attempt)
 			}
 			s.collectOn(t, workerName, client.ObjectKey{Name: tombstone.Name})
-			if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone); !apierrors.IsNotFound(err) {
+			if err := s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone); !apierrors.IsNotFound(err) {
 				t.Errorf("get Tombstone: %v, want that it is gone", err)
 			}
 			if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() != nil {
@@ -232,7 +228,7 @@ func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	copy = (&scene{key: request.NamespacedName}).newJob()
-	copy.SetLabels(map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(d.Spec.TrainJob.UID)})
+	copy.SetLabels(map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(d.Spec.TrainJob.UID)})
 	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: fmt.Sprint(d.Spec.Attempt)})
 	return reconcile.Result{}, worker.Create(ctx, copy)
 }
@@ -260,13 +256,7 @@ func newPlant(t *testing.T) *plant {
 func newPlantIn(t *testing.T, s *scene) *plant {
 	t.Helper()
 	p := &plant{scene: s}
-	mgr, err := ctrl.NewManager(p.hubServer.Cluster.Config, ctrl.Options{
-		Scheme: p.scheme, Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(),
-		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-	})
-	must(t, err)
-	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	mgr := p.NewManager(t, p.Hub.Cluster.Config)
 	p.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
@@ -275,7 +265,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	})
 	options := func(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
 		return garbagecollection.Options{
-			Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
+			Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: stage.HubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
 			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Quarantine: p.quarantine,
 			Worker: connection, WorkerCache: connection.Cache(),
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
@@ -310,15 +300,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	})
 	must(t, mgr.Add(p.members))
 	must(t, p.quarantine.Add(mgr))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	stage.RunFor(t, mgr)
 	if !mgr.GetCache().WaitForCacheSync(t.Context()) {
 		t.Fatal("the hub's caches do not fill")
 	}
@@ -338,7 +320,7 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 	p := newPlantIn(t, s)
 
 	p.blocked.Store(true)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection)) // Join does not wait for the sweep.
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection)) // Join does not wait for the sweep.
 	eventually(t, "attempts to sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">=", 2)) })
 	p.touch(t, fresh) // This makes an event of the hub.
 	p.touchCopy(t)
@@ -349,7 +331,7 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 	if seen := p.reconciled.Load(); seen != 0 {
 		t.Errorf("the creator got %d keys before the sweep", seen)
 	}
-	must(t, p.members.Join(otherName, p.workers[otherName].connection))
+	must(t, p.members.Join(otherName, p.Worker(otherName).Connection))
 	eventually(t, "copy on the other worker", func(g gomega.Gomega) { g.Expect(elsewhere.copyOn(t, otherName)).NotTo(gomega.BeNil()) })
 
 	p.blocked.Store(false)
@@ -362,9 +344,7 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 // sibling is another job in the same namespace.
 func (s *scene) sibling(t *testing.T, name string) *scene {
 	t.Helper()
-	sibling := &scene{environment: s.environment, key: client.ObjectKey{Namespace: s.key.Namespace, Name: name}}
-	t.Cleanup(func() { sibling.cleanUp(t) })
-	return sibling
+	return &scene{Scene: s.Scene, key: s.Key(name)}
 }
 
 // touch causes an event of a Dispatch.
@@ -372,14 +352,14 @@ func (p *plant) touch(t *testing.T, of *scene) {
 	t.Helper()
 	d := of.dispatch(t)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, "touched", "yes")
-	must(t, p.hub.Update(t.Context(), d))
+	must(t, p.Hub.Admin.Update(t.Context(), d))
 }
 
 // touchCopy causes an event of the copy on the worker.
 func (p *plant) touchCopy(t *testing.T) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`))
-	must(t, p.workers[workerName].Admin.Patch(t.Context(), p.copy(t), patch))
+	must(t, p.Worker(workerName).Admin.Patch(t.Context(), p.copy(t), patch))
 }
 
 // While a sweep does not finish, the status of current copies still reaches the hub.
@@ -388,7 +368,7 @@ func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	p.place(t, "origin", workerName, 1)
 	p.createCopy(t, "origin", "1")
 	p.blocked.Store(true)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
@@ -398,7 +378,7 @@ func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
 	p.place(t, "origin", workerName, 1)
 	p.blocked.Store(true)
 	p.refused.Store(true)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "key of the job", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
@@ -407,17 +387,17 @@ func TestDeletionsGoOnDuringASweep(t *testing.T) {
 	p := newPlant(t)
 	d := p.place(t, "origin", workerName, 1)
 	d.Finalizers = []string{v1alpha1.FinalizerCopy}
-	must(t, p.hub.Update(t.Context(), d))
+	must(t, p.Hub.Admin.Update(t.Context(), d))
 	p.blocked.Store(true)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">", 1)) })
 	if n := p.reconciled.Load(); n != 0 {
 		t.Errorf("%d keys before the sweep, want none", n)
 	}
-	must(t, p.hub.Delete(t.Context(), d))
+	must(t, p.Hub.Admin.Delete(t.Context(), d))
 	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 	d.Finalizers = nil
-	must(t, p.hub.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	must(t, p.Hub.Admin.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
 // A Dispatch from a backup may name a worker that its job has left since. The manager creates no copy there while
@@ -426,7 +406,7 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	s := newScene(t)
 	s.place(t, "origin", workerName, 2)
 	rival := s.createCopyOn(t, otherName, "origin", "2")
-	s.setReady(t, otherName)
+	s.ChangeWorker(t, otherName, s.Ready(v1alpha1.ReasonConnected))
 	p := newPlantIn(t, s)
 	waits := func(what string) {
 		t.Helper()
@@ -437,9 +417,9 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 		}
 	}
 
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	waits("the other worker has not been looked at")
-	must(t, p.members.Join(otherName, p.workers[otherName].connection))
+	must(t, p.members.Join(otherName, p.Worker(otherName).Connection))
 	waits("the other worker has a copy of the same attempt")
 	eventually(t, "why it waits", func(g gomega.Gomega) {
 		d := p.dispatch(t)
@@ -452,25 +432,14 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	if again := p.dispatch(t); again.ResourceVersion != said.ResourceVersion {
 		t.Error("why it waits was written again")
 	}
-	must(t, p.workers[otherName].Admin.Delete(t.Context(), rival))
+	must(t, p.Worker(otherName).Admin.Delete(t.Context(), rival))
 	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
-}
-
-// setReady sets the condition Ready of a worker.
-func (s *scene) setReady(t *testing.T, name v1alpha1.ClusterName) {
-	t.Helper()
-	registration := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, registration))
-	meta.SetStatusCondition(&registration.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
-	})
-	must(t, s.hub.Status().Update(t.Context(), registration))
 }
 
 // A Tombstone that appears for a connected worker is executed there, whatever the worker is called.
 func TestTombstoneAppears(t *testing.T) {
 	p := newPlant(t)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	origin := types.UID("appears-" + p.key.Namespace)
 	p.createCopy(t, origin, "1")
 	tombstone := p.addTombstone(t, origin, workerName, 1)
@@ -478,9 +447,9 @@ func TestTombstoneAppears(t *testing.T) {
 		copy := p.copy(t)
 		g.Expect(copy == nil || copy.GetDeletionTimestamp() != nil).To(gomega.BeTrue())
 	})
-	p.finishDeletion(t.Context(), t, workerName)
+	p.finishDeletion(t, workerName)
 	eventually(t, "end of the Tombstone", func(g gomega.Gomega) {
-		g.Expect(apierrors.IsNotFound(p.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
+		g.Expect(apierrors.IsNotFound(p.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
 	})
 }
 
@@ -488,10 +457,10 @@ func TestTombstoneAppears(t *testing.T) {
 func TestUnknownCopyIsAdoptedByDecision(t *testing.T) {
 	p := newPlant(t)
 	copy := p.createCopy(t, "before-the-restore", "2")
-	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "status of the worker", func(g gomega.Gomega) {
 		registration := &v1alpha1.WorkerCluster{}
-		g.Expect(p.hub.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
+		g.Expect(p.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
 		g.Expect(registration.Status.UnknownCopies).To(gomega.HaveLen(1))
 	})
 	p.decide(t, copy, "Adopt")
@@ -505,7 +474,7 @@ func TestUnknownCopyIsAdoptedByDecision(t *testing.T) {
 	})
 	eventually(t, "status of the worker", func(g gomega.Gomega) {
 		registration := &v1alpha1.WorkerCluster{}
-		g.Expect(p.hub.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
+		g.Expect(p.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
 		g.Expect(registration.Status.UnknownCopies).To(gomega.BeEmpty())
 		g.Expect(registration.Status.Conditions).To(gomega.BeEmpty())
 	})

@@ -31,7 +31,7 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/laws"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -56,27 +56,24 @@ type environment struct {
 
 var must, eventually, read = check.Must, check.Eventually, check.TrainJob
 
-var shared = servers.Share(newEnvironment, string(workerName))
+var shared = stage.ShareEnvironment(newEnvironment, string(workerName))
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	worker := set.Workers[0]
 	e := &environment{
 		hubServer: set.Hub.Cluster, workerServer: worker.Cluster, hub: set.Hub.Admin, hubWatch: set.Hub.Admin,
 		worker: worker.Admin, scheme: set.Scheme,
 	}
-	for _, server := range []*servers.Server{set.Hub, worker} {
+	for _, server := range []*stage.Server{set.Hub, worker} {
 		if err := server.InstallRuntime(ctx); err != nil {
 			return nil, err
 		}
 	}
-	fleet, err := set.NewFleet(remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
-	if err != nil {
-		return nil, err
-	}
-	e.fleet, e.connection = fleet, worker.Connect(fleet, workerName)
-	return e, nil
+	err := set.Connect(remote.Options{Scheme: set.Scheme})
+	e.fleet, e.connection = set.Fleet, worker.Connection
+	return e, err
 }
 
 // scene is a job in a namespace of its own that is placed on the worker, and the mirror that a test calls.

@@ -62,31 +62,31 @@ func (r *rooms) Subscribe(func()) (cancel func()) { return func() {} }
 // placeAgain writes what placement writes when it has found the next worker for a job whose attempt has ended.
 func (s *scene) placeAgain(t *testing.T, name string, worker v1alpha1.ClusterName) {
 	t.Helper()
-	d := s.dispatch(t, name)
+	d := s.Dispatch(t, name)
 	d.Spec.Cluster, d.Spec.Attempt, d.Spec.Eviction = worker, d.Spec.Attempt+1, nil
-	check.Must(t, s.hub.Admin.Update(t.Context(), d))
+	check.Must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
 // The jobs of a drained worker move one after the other: the next job leaves when the job before it has a new copy.
 func TestDrainKeepsToTheBudget(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{})
-	worker, other := s.worker(t, "a"), s.worker(t, "c")
+	s.Policy(t, v1alpha1.DispatchPolicySpec{})
+	worker, other := s.Register(t, "a"), s.Register(t, "c")
 	for _, name := range []string{"first", "second", "third"} {
 		s.place(t, name, worker)
 	}
 	s.place(t, "elsewhere", other)
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "nobody drains the worker")
-	s.change(t, worker, drain)
-	s.change(t, other, drain)
+	s.ChangeWorker(t, worker, drain)
+	s.ChangeWorker(t, other, drain)
 	s.reconcile(t, worker)
 	moved := s.evicted(t)
 	if len(moved) != 1 {
 		t.Fatalf("evicted are %q, want one", moved)
 	}
 	name, _, _ := strings.Cut(moved[0], " ")
-	if message := s.dispatch(t, name).Spec.Eviction.Message; message != "worker a is being drained, and worker b has room for the job" {
+	if message := s.Dispatch(t, name).Spec.Eviction.Message; message != "worker a is being drained, and worker b has room for the job" {
 		t.Errorf("the message is %q", message)
 	}
 	step := func(what string) {
@@ -103,7 +103,7 @@ func TestDrainKeepsToTheBudget(t *testing.T) {
 	s.placeAgain(t, name, "b")
 	moved = nil
 	step("its next copy does not exist")
-	s.copied(t, name)
+	s.Copied(t, s.Dispatch(t, name))
 	s.reconcile(t, worker)
 	if got := s.evicted(t); len(got) != 1 || strings.HasPrefix(got[0], name+" ") {
 		t.Errorf("evicted are %q, want the next one", got)
@@ -113,13 +113,13 @@ func TestDrainKeepsToTheBudget(t *testing.T) {
 // An eviction counts before the cache shows it, and each policy has its own budget.
 func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))})
-	worker, other := s.worker(t, "a", drain), s.worker(t, "c", drain)
+	s.Policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))})
+	worker, other := s.Register(t, "a", drain), s.Register(t, "c", drain)
 	for _, name := range []string{"1", "2", "3"} {
 		s.place(t, "a"+name, worker)
 		s.place(t, "c"+name, other)
 	}
-	s.sync(t)
+	s.Settle(t, s.Cached)
 	for range 3 { // The cache mostly shows nothing yet.
 		for _, name := range []v1alpha1.ClusterName{worker, other} {
 			_, err := s.reconciler.Reconcile(t.Context(), request(name))
@@ -137,9 +137,9 @@ func TestDrainIsNotHeldUpForEver(t *testing.T) {
 		"DoesNotStop": func(*testing.T, *scene, string) {},
 		"StopsSlowly": func(t *testing.T, s *scene, job string) {
 			t.Helper()
-			d := s.dispatch(t, job)
-			record.Stop(&d.Status, d, "its pods are ending", s.clock.Now())
-			check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
+			d := s.Dispatch(t, job)
+			record.Stop(&d.Status, d, "its pods are ending", s.Clock.Now())
+			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 		},
 		"GetsNoWorker": func(t *testing.T, s *scene, job string) {
 			t.Helper()
@@ -148,8 +148,8 @@ func TestDrainIsNotHeldUpForEver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.policy(t, v1alpha1.DispatchPolicySpec{})
-			worker := s.worker(t, "a", drain)
+			s.Policy(t, v1alpha1.DispatchPolicySpec{})
+			worker := s.Register(t, "a", drain)
 			for _, name := range []string{"first", "second"} {
 				s.place(t, name, worker)
 			}
@@ -161,12 +161,12 @@ func TestDrainIsNotHeldUpForEver(t *testing.T) {
 			job, _, _ := strings.Cut(moved[0], " ")
 			hold(t, s, job)
 			s.reconcile(t, worker)
-			s.clock.Step(record.MovePatience - 5*time.Second)
+			s.Clock.Step(record.MovePatience - 5*time.Second)
 			if result := s.reconcile(t, worker); result.RequeueAfter <= 0 || result.RequeueAfter > record.MovePatience {
 				t.Errorf("the worker is looked at again in %s, want it when the patience ends", result.RequeueAfter)
 			}
 			before := s.evicted(t)
-			s.clock.Step(10 * time.Second)
+			s.Clock.Step(10 * time.Second)
 			s.reconcile(t, worker)
 			if got := s.evicted(t); len(got) != len(before)+1 {
 				t.Errorf("evicted are %q after the patience, and %q before, want one more", got, before)
@@ -179,7 +179,7 @@ func TestDrainIsNotHeldUpForEver(t *testing.T) {
 // handles a suspended job: it ends the attempt.
 func TestDrainWithoutRoom(t *testing.T) {
 	s := newScene(t)
-	worker := s.worker(t, "a", drain)
+	worker := s.Register(t, "a", drain)
 	s.place(t, "large", worker)
 	s.place(t, "small", worker)
 	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
@@ -190,7 +190,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s.room.unknown, s.room.lacks = false, map[string]string{"large": "lacks 8 nvidia.com/gpu", "small": "lacks 1 nvidia.com/gpu"}
 	s.differ(t, "large")
 	s.reconcile(t, worker)
-	said := s.dispatch(t, "large")
+	said := s.Dispatch(t, "large")
 	condition := meta.FindStatusCondition(said.Status.Conditions, v1alpha1.DispatchEvicting)
 	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonNoRoomElsewhere ||
 		condition.Message != "worker a is being drained, and the job fits on no other worker; the nearest is worker b: lacks 8 nvidia.com/gpu" {
@@ -198,7 +198,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	}
 	s.room.lacks["large"] = "lacks 7 nvidia.com/gpu"
 	s.reconcile(t, worker)
-	if again := s.dispatch(t, "large"); again.ResourceVersion != said.ResourceVersion {
+	if again := s.Dispatch(t, "large"); again.ResourceVersion != said.ResourceVersion {
 		t.Errorf("only a number has changed, and it was written: %v", again.Status.Conditions)
 	}
 	delete(s.room.lacks, "small")
@@ -206,7 +206,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s.wantEvicted(t, "it may pass the large one", "small Drained")
 	s.stopped(t, "small")
 	s.placeAgain(t, "small", "b")
-	s.copied(t, "small")
+	s.Copied(t, s.Dispatch(t, "small"))
 	delete(s.room.lacks, "large")
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "there is room", "large Drained")
@@ -215,15 +215,15 @@ func TestDrainWithoutRoom(t *testing.T) {
 // differ gives a job a demand that no other job has.
 func (s *scene) differ(t *testing.T, name string) {
 	t.Helper()
-	d := s.dispatch(t, name)
+	d := s.Dispatch(t, name)
 	d.Spec.PodSets[0].Count += 1000
-	check.Must(t, s.hub.Admin.Update(t.Context(), d))
+	check.Must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
 // Placement is asked about one of several jobs with the same needs.
 func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 	s := newScene(t)
-	worker := s.worker(t, "a", drain)
+	worker := s.Register(t, "a", drain)
 	for _, name := range []string{"one", "two", "three"} {
 		s.place(t, name, worker)
 	}
@@ -234,7 +234,7 @@ func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 		t.Errorf("asked about %q, want one of those that are alike and the other", s.room.asked)
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		if !record.Stays(s.dispatch(t, name)) {
+		if !record.Stays(s.Dispatch(t, name)) {
 			t.Errorf("%s does not say that it stays", name)
 		}
 	}
@@ -243,23 +243,23 @@ func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 // When the drain is taken back, no more jobs leave and no more messages are written. A move that has begun goes on.
 func TestDrainIsTakenBack(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // Both jobs may move.
-	worker := s.worker(t, "a", drain)
+	s.Policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // Both jobs may move.
+	worker := s.Register(t, "a", drain)
 	s.place(t, "stays", worker)
 	s.place(t, "goes", worker)
 	s.differ(t, "stays")
 	s.room.lacks = map[string]string{"stays": "lacks room"}
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "there is room for it", "goes Drained")
-	if !record.Stays(s.dispatch(t, "stays")) {
+	if !record.Stays(s.Dispatch(t, "stays")) {
 		t.Fatal("nothing is said of the job that stays")
 	}
-	s.change(t, worker, undrain)
+	s.ChangeWorker(t, worker, undrain)
 	s.restart()
 	s.room.lacks = nil
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it was begun", "goes Drained")
-	if condition := meta.FindStatusCondition(s.dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting); condition != nil {
+	if condition := meta.FindStatusCondition(s.Dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting); condition != nil {
 		t.Errorf("the condition is %+v, want none", condition)
 	}
 }
@@ -267,14 +267,14 @@ func TestDrainIsTakenBack(t *testing.T) {
 // The controller does not move jobs off a worker that does not answer: that is for failover.
 func TestUnreachableWorkerIsNotDrained(t *testing.T) {
 	s := newScene(t)
-	worker := s.worker(t, "a", drain, ready(metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	worker := s.Register(t, "a", drain, s.Ready(v1alpha1.ReasonUnreachable))
 	s.place(t, "job", worker)
-	before := s.dispatch(t, "job")
+	before := s.Dispatch(t, "job")
 	s.reconcile(t, worker)
-	if after := s.dispatch(t, "job"); after.ResourceVersion != before.ResourceVersion || len(s.room.asked) > 0 {
+	if after := s.Dispatch(t, "job"); after.ResourceVersion != before.ResourceVersion || len(s.room.asked) > 0 {
 		t.Errorf("the Dispatch was written, or asked about: %+v, %q", after.Spec.Eviction, s.room.asked)
 	}
-	s.change(t, worker, ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
+	s.ChangeWorker(t, worker, s.Ready(v1alpha1.ReasonConnected))
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it answers again", "job Drained")
 }
@@ -282,14 +282,14 @@ func TestUnreachableWorkerIsNotDrained(t *testing.T) {
 // The controller gives the room back if it could not write the eviction.
 func TestRoomIsReleased(t *testing.T) {
 	s := newScene(t)
-	worker := s.worker(t, "a", drain)
+	worker := s.Register(t, "a", drain)
 	s.place(t, "job", worker)
-	s.sync(t)
-	s.reconciler.Hub = failing{s.cached}
+	s.Settle(t, s.Cached)
+	s.reconciler.Hub = failing{s.Cached}
 	if _, err := s.reconciler.Reconcile(t.Context(), request(worker)); err == nil || len(s.room.asked) != 1 || len(s.room.kept) != 0 {
 		t.Errorf("error %v, asked about %q, kept for %v, want an error and nothing kept", err, s.room.asked, s.room.kept)
 	}
-	s.reconciler.Hub = s.cached
+	s.reconciler.Hub = s.Cached
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it was tried again", "job Drained")
 	if len(s.room.kept) != 1 {
@@ -307,14 +307,14 @@ func (failing) Patch(context.Context, client.Object, client.Patch, ...client.Pat
 // A job that its worker does not let run leaves after its policy's admissionTimeout, if another worker has room.
 func TestAdmissionTimeout(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
-	worker := s.worker(t, "a")
+	s.Policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
+	worker := s.Register(t, "a")
 	s.place(t, "queued", worker)
 	s.place(t, "runs", worker)
 	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	queued := trainer.TrainJobStatus{Conditions: []metav1.Condition{{
 		Type: trainer.TrainJobSuspended, Status: metav1.ConditionTrue, Reason: trainer.TrainJobSuspendedReason,
-		LastTransitionTime: metav1.NewTime(s.clock.Now().Add(-100 * time.Hour)), // The time is from the worker's clock.
+		LastTransitionTime: metav1.NewTime(s.Clock.Now().Add(-100 * time.Hour)), // The time is from the worker's clock.
 	}}}
 	s.says(t, "queued", queued)
 	s.says(t, "paused", queued)
@@ -329,25 +329,25 @@ func TestAdmissionTimeout(t *testing.T) {
 		s.wantEvicted(t, what, evicted...)
 	}
 	expect("its time has begun", 10*time.Minute)
-	s.clock.Step(9 * time.Minute)
+	s.Clock.Step(9 * time.Minute)
 	expect("it is not over", time.Minute)
 	s.restart()
 	expect("a restart forgets nothing", time.Minute)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.room.lacksAll = "lacks room"
 	expect("it would only lose its place", 0)
 	s.room.lacksAll = ""
 	expect("there is room", 0, "queued AdmissionTimeout")
-	if message := s.dispatch(t, "queued").Spec.Eviction.Message; !strings.Contains(message, "has not let the job run for the admissionTimeout of DispatchPolicy "+s.namespace+", 10m0s") {
+	if message := s.Dispatch(t, "queued").Spec.Eviction.Message; !strings.Contains(message, "has not let the job run for the admissionTimeout of DispatchPolicy "+s.Namespace+", 10m0s") {
 		t.Errorf("the message is %q", message)
 	}
 
-	s.change(t, worker, ready(metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	s.ChangeWorker(t, worker, s.Ready(v1alpha1.ReasonUnreachable))
 	s.place(t, "late", worker)
 	s.says(t, "late", queued)
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	expect("while the worker is away nothing is known of the job", 0, "queued AdmissionTimeout")
-	s.change(t, worker, ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
+	s.ChangeWorker(t, worker, s.Ready(v1alpha1.ReasonConnected))
 	expect("it begins anew", 10*time.Minute, "queued AdmissionTimeout")
 }
 
@@ -355,8 +355,8 @@ func TestAdmissionTimeout(t *testing.T) {
 // made. Pods that have a node, and pull an image, do not count.
 func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
-	worker := s.worker(t, "a")
+	s.Policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
+	worker := s.Register(t, "a")
 	s.place(t, "pulls", worker)
 	s.place(t, "wide", worker)
 	pending := trainer.TrainJobStatus{JobsStatus: []trainer.JobStatus{{
@@ -364,24 +364,24 @@ func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
 	}}}
 	sick := func(name, reason string) {
 		t.Helper()
-		d := s.dispatch(t, name)
+		d := s.Dispatch(t, name)
 		d.Status.Phase = v1alpha1.PhaseStarting
 		record.SetHealth(&d.Status, d, metav1.Condition{
 			Type: v1alpha1.DispatchHealthy, Status: metav1.ConditionFalse, Reason: reason, Message: "words",
-		}, s.clock.Now())
-		check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
+		}, s.Clock.Now())
+		check.Must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	}
 	for _, name := range []string{"pulls", "wide"} {
 		s.says(t, name, pending)
 	}
 	s.reconcile(t, worker)
-	s.clock.Step(6 * time.Minute)
+	s.Clock.Step(6 * time.Minute)
 	sick("pulls", "ImagePullFailed")
 	sick("wide", v1alpha1.ReasonUnschedulable)
 	if result := s.reconcile(t, worker); result.RequeueAfter != 4*time.Minute {
 		t.Errorf("looked at again after %s, want 4m: the gang has waited for 6 of its 10 minutes", result.RequeueAfter)
 	}
-	s.clock.Step(4 * time.Minute)
+	s.Clock.Step(4 * time.Minute)
 	s.room.lacksAll = "lacks room"
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it would only lose its place")

@@ -18,17 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
 	"github.com/trainyard/trainyard/dispatch/record"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // asking counts the questions that are put to placement.
@@ -51,26 +48,18 @@ func (a *asking) awaitCalm(t *testing.T) {
 		before := last
 		last = a.asked.Load()
 		return last == before
-	}, longEnough, 4*gatherTime).Should(gomega.BeTrue(), "nothing is asked any more")
+	}, check.Patience, 4*gatherTime).Should(gomega.BeTrue(), "nothing is asked any more")
 }
 
 // run starts a manager with placement and moves, connected to the workers, until the test ends.
 func (s *scene) run(t *testing.T) *asking {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	check.Must(t, err)
-	for _, worker := range s.set.Workers {
-		fleet.Ensure(v1alpha1.ClusterName(worker.Cluster.Name), remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
+	fleet := stage.StartFleet(t, remote.Options{})
+	for _, worker := range s.Workers {
+		worker.Join(fleet, worker.Name())
 	}
-	mgr, err := ctrl.NewManager(s.hub.Cluster.Config, ctrl.Options{
-		Scheme: s.set.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	check.Must(t, err)
-	check.Must(t, records.AddIndexes(ctx, mgr.GetFieldIndexer()))
-	placer, err := placement.NewReconciler(ctx, placement.Options{
+	mgr := s.NewManager(t, s.Hub.Cluster.Config)
+	placer, err := placement.NewReconciler(t.Context(), placement.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: clock.RealClock{},
 	})
@@ -81,13 +70,7 @@ func (s *scene) run(t *testing.T) *asking {
 	})
 	check.Must(t, placer.Add(mgr))
 	check.Must(t, mover.Add(mgr))
-	ended := make(chan error)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		check.Must(t, <-ended)
-		fleet.Wait()
-	})
+	stage.RunFor(t, mgr)
 	return room
 }
 
@@ -103,7 +86,7 @@ type recorder struct {
 func (s *scene) record(t *testing.T) *recorder {
 	t.Helper()
 	r := &recorder{underway: map[types.UID]int32{}}
-	watch, err := s.hub.Admin.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.namespace))
+	watch, err := s.Hub.Admin.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.Namespace))
 	check.Must(t, err)
 	t.Cleanup(watch.Stop)
 	go func() {
@@ -141,14 +124,14 @@ func (s *scene) await(t *testing.T, name, what string, is func(*v1alpha1.Dispatc
 	d := &v1alpha1.Dispatch{}
 	gomega.NewWithT(t).Eventually(func() error {
 		*d = v1alpha1.Dispatch{}
-		if err := s.hub.Admin.Get(t.Context(), s.key(name), d); err != nil {
+		if err := s.Hub.Admin.Get(t.Context(), s.Key(name), d); err != nil {
 			return err
 		}
 		if !is(d) {
 			return fmt.Errorf("spec %+v, conditions %+v", d.Spec, d.Status.Conditions)
 		}
 		return nil
-	}, longEnough, 10*time.Millisecond).Should(gomega.Succeed(), "%s: %s", name, what)
+	}, check.Patience, 10*time.Millisecond).Should(gomega.Succeed(), "%s: %s", name, what)
 	return d
 }
 
@@ -160,14 +143,14 @@ func on(worker v1alpha1.ClusterName) func(*v1alpha1.Dispatch) bool {
 func asBig(gpus string) func(*trainer.TrainJob) {
 	return func(job *trainer.TrainJob) {
 		resources := job.Spec.Trainer.ResourcesPerNode
-		resources.Requests[gpu] = resource.MustParse(gpus)
-		resources.Limits[gpu] = resource.MustParse(gpus)
+		resources.Requests[stage.GPU] = resource.MustParse(gpus)
+		resources.Limits[stage.GPU] = resource.MustParse(gpus)
 	}
 }
 
 func byLabel(worker string) func(*trainer.TrainJob) {
 	return func(job *trainer.TrainJob) {
-		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "name="+worker)
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "region="+worker)
 	}
 }
 
@@ -175,34 +158,34 @@ func byLabel(worker string) func(*trainer.TrainJob) {
 // elsewhere. A job that fits nowhere says so, and moves by itself when another job has ended.
 func TestDrainWithPlacement(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(1))})
-	east, west := s.worker(t, "east"), s.worker(t, "west")
+	s.Policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(1))})
+	east, west := s.Register(t, "east"), s.Register(t, "west")
 	seen := s.record(t)
 	room := s.run(t)
 	// East is full with three jobs, and west has room for two of them.
-	s.submit(t, "filler", byLabel("west"), asBig("4"))
+	s.Submit(t, "filler", byLabel("west"), asBig("4"))
 	for _, name := range []string{"one", "two", "three"} {
-		s.submit(t, name, byLabel("east"), asBig("2"))
+		s.Submit(t, name, byLabel("east"), asBig("2"))
 	}
 	for _, name := range []string{"one", "two", "three"} {
 		s.await(t, name, "it is placed", on(east))
-		s.copied(t, name)
+		s.Copied(t, s.Dispatch(t, name))
 		s.unpin(t, name)
 	}
 	s.await(t, "filler", "it is placed", on(west))
-	s.copied(t, "filler")
+	s.Copied(t, s.Dispatch(t, "filler"))
 
-	s.change(t, east, drain)
+	s.ChangeWorker(t, east, drain)
 	moved := map[string]bool{}
 	for _, free := range []string{"4", "2"} { // These GPUs are free on each node of west, including the room that is kept.
 		name := s.awaitEvicted(t, moved)
 		moved[name] = true
-		s.submit(t, "thief-"+name, asBig(free), byLabel("west"))
+		s.Submit(t, "thief-"+name, asBig(free), byLabel("west"))
 		s.await(t, "thief-"+name, "it waits", func(d *v1alpha1.Dispatch) bool { return d.Status.Reason != "" && d.Spec.Cluster == "" })
 		s.remove(t, "thief-"+name)
 		s.stopped(t, name)
 		s.await(t, name, "it has moved", on(west))
-		s.copied(t, name)
+		s.Copied(t, s.Dispatch(t, name))
 	}
 	var last string
 	for _, name := range []string{"one", "two", "three"} {
@@ -230,12 +213,12 @@ func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
 	var found string
 	gomega.NewWithT(t).Eventually(func() string {
 		for _, name := range []string{"one", "two", "three"} {
-			if !moved[name] && s.dispatch(t, name).Spec.Eviction != nil {
+			if !moved[name] && s.Dispatch(t, name).Spec.Eviction != nil {
 				found = name
 			}
 		}
 		return found
-	}, longEnough, 10*time.Millisecond).ShouldNot(gomega.BeEmpty(), "a job is being evicted")
+	}, check.Patience, 10*time.Millisecond).ShouldNot(gomega.BeEmpty(), "a job is being evicted")
 	return found
 }
 
@@ -243,29 +226,25 @@ func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
 func (s *scene) unpin(t *testing.T, name string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationClusters)
-	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
-	check.Must(t, s.hub.Admin.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(patch))))
+	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // remove deletes a job that waits.
 func (s *scene) remove(t *testing.T, name string) {
 	t.Helper()
-	check.Must(t, s.hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}))
+	check.Must(t, s.Hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}))
 	gomega.NewWithT(t).Eventually(func() bool {
-		return client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{})) == nil &&
-			s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{}) != nil
-	}, longEnough, 10*time.Millisecond).Should(gomega.BeTrue(), "the Dispatch of %s goes with it", name)
+		return client.IgnoreNotFound(s.Hub.Admin.Get(t.Context(), s.Key(name), &v1alpha1.Dispatch{})) == nil &&
+			s.Hub.Admin.Get(t.Context(), s.Key(name), &v1alpha1.Dispatch{}) != nil
+	}, check.Patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the Dispatch of %s goes with it", name)
 }
 
 // finish writes what mirror writes about a job that is Complete.
 func (s *scene) finish(t *testing.T, name string) {
 	t.Helper()
 	s.says(t, name, trainer.TrainJobStatus{Conditions: []metav1.Condition{{
-		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "AllJobsCompleted", LastTransitionTime: metav1.NewTime(s.clock.Now()),
+		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "AllJobsCompleted", LastTransitionTime: metav1.NewTime(s.Clock.Now()),
 	}}})
-	d := s.dispatch(t, name)
-	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
-	})
-	check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
+	s.SetCondition(t, s.Dispatch(t, name), v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete)
 }

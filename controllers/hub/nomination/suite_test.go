@@ -30,7 +30,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // patience is a timeout for quick things on a machine that may be busy.
@@ -38,18 +38,18 @@ const patience = 60 * time.Second
 
 // environment is a hub with the caches of a manager, and two workers. Tests play Kueue on all of them.
 type environment struct {
-	set    *servers.Set
+	set    *stage.Stage
 	hub    client.Client
 	cached client.Client
 	fleet  *remote.Fleet
 }
 
-var shared = servers.Share(newEnvironment, "east", "west")
+var shared = stage.ShareEnvironment(newEnvironment, "east", "west")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
-	for _, server := range append([]*servers.Server{set.Hub}, set.Workers...) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
+	for _, server := range append([]*stage.Server{set.Hub}, set.Workers...) {
 		if err := server.Cluster.ApplyFiles(ctx, filepath.Join("testdata", "crds.yaml")); err != nil {
 			return nil, err
 		}

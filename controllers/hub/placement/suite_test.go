@@ -32,7 +32,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -51,15 +51,15 @@ type environment struct {
 	config  *rest.Config // of the hub's admin
 	scheme  *runtime.Scheme
 	workers map[v1alpha1.ClusterName]client.Client
-	servers map[v1alpha1.ClusterName]*servers.Server
+	servers map[v1alpha1.ClusterName]*stage.Server
 	fleet   *remote.Fleet
 }
 
-var shared = servers.Share(newEnvironment, string(east), string(west))
+var shared = stage.ShareEnvironment(newEnvironment, string(east), string(west))
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	if err := set.Hub.InstallRuntime(ctx); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 		return nil
 	})
 	e := &environment{hub: set.Hub.Admin, server: set.Hub.Cluster, config: set.Hub.Cluster.Config, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet,
-		servers: map[v1alpha1.ClusterName]*servers.Server{}}
+		servers: map[v1alpha1.ClusterName]*stage.Server{}}
 	for _, worker := range set.Workers {
 		if err := e.addWorker(ctx, worker); err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 }
 
 // addWorker makes nodes on a worker, connects to it, and registers it on the hub as one that is Ready.
-func (e *environment) addWorker(ctx context.Context, server *servers.Server) error {
+func (e *environment) addWorker(ctx context.Context, server *stage.Server) error {
 	name, admin := v1alpha1.ClusterName(server.Cluster.Name), server.Admin
 	e.workers[name], e.servers[name] = admin, server
 	capacity := corev1.ResourceList{

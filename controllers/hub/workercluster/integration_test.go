@@ -21,7 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -323,7 +323,7 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 }
 
 // create creates an object, and deletes it when the test ends.
-func (s *scene) create(t *testing.T, server *servers.Server, object client.Object) {
+func (s *scene) create(t *testing.T, server *stage.Server, object client.Object) {
 	t.Helper()
 	check.Must(t, server.Admin.Create(t.Context(), object))
 	t.Cleanup(func() {

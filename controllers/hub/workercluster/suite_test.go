@@ -27,7 +27,7 @@ import (
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -38,15 +38,15 @@ const (
 
 // environment is a hub with the caches of a manager, and two workers without controllers.
 type environment struct {
-	hub, first, second *servers.Server
+	hub, first, second *stage.Server
 	cached             client.Client
 }
 
-var shared = servers.Share(newEnvironment, "first", "second")
+var shared = stage.ShareEnvironment(newEnvironment, "first", "second")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
 	e := &environment{hub: set.Hub, first: set.Workers[0], second: set.Workers[1]}
 	if err := e.hub.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 }
 
 // startCache starts the manager's cached client, with the index of live Dispatches.
-func (e *environment) startCache(ctx context.Context, set *servers.Set) error {
+func (e *environment) startCache(ctx context.Context, set *stage.Stage) error {
 	hub, err := cluster.New(e.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = set.Scheme })
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // register creates a WorkerCluster and credentials for a cluster. It deletes both when the test ends.
-func (s *scene) register(t *testing.T, name string, leadsTo *servers.Server) {
+func (s *scene) register(t *testing.T, name string, leadsTo *stage.Server) {
 	t.Helper()
 	admin := s.hub.Admin
 	s.writeCredentials(t, name, leadsTo)
@@ -160,7 +160,7 @@ func (s *scene) unregister(t *testing.T, name string) {
 }
 
 // writeCredentials makes the Secret of a WorkerCluster lead to a cluster.
-func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *servers.Server) {
+func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *stage.Server) {
 	t.Helper()
 	kubeconfig, err := leadsTo.Cluster.KubeconfigBytes()
 	check.Must(t, err)

@@ -29,7 +29,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // Runtimes besides upstream's torch-distributed. In all of them, a failed pod fails its Job.
@@ -102,7 +102,7 @@ type lifeEnvironment struct {
 	stop func() error // under mu; nil: the controller does not run
 }
 
-var sharedLife = servers.ShareWith(startLife)
+var sharedLife = stage.ShareWith(startLife)
 
 // lifeEnv returns the shared cluster. The first test that asks for it starts it.
 func lifeEnv(t *testing.T) *lifeEnvironment {
@@ -177,7 +177,7 @@ func (e *lifeEnvironment) startController() error {
 		return err
 	}
 	e.requests.started()
-	e.stop = servers.Run(mgr)
+	e.stop = stage.Run(mgr)
 	return nil
 }
 

@@ -26,7 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // waitLimit is how long a test waits for anything, on a busy machine.
@@ -44,9 +44,9 @@ type environment struct {
 	cluster       *clusters.Cluster
 }
 
-var shared = servers.ShareWith(startEnvironment)
+var shared = stage.ShareWith(startEnvironment)
 
-func TestMain(m *testing.M) { servers.Main(m, shared, sharedLife) }
+func TestMain(m *testing.M) { stage.Main(m, shared, sharedLife) }
 
 // env returns the shared environment. The first test that asks for it starts it.
 func env(t *testing.T) *environment {
@@ -93,7 +93,7 @@ func (e *environment) startController(ctx context.Context, cleanup func(func() e
 	if err != nil {
 		return err
 	}
-	cleanup(servers.Run(mgr))
+	cleanup(stage.Run(mgr))
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 	waitLimit = time.Minute
 )
 
-var shared = servers.Share(func(_ context.Context, set *servers.Set) (*rest.Config, error) {
+var shared = stage.ShareEnvironment(func(_ context.Context, set *stage.Stage) (*rest.Config, error) {
 	return set.Workers[0].Cluster.Config, nil
 }, "worker")
 

@@ -27,7 +27,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -65,11 +65,11 @@ func (s *server) start(ctx context.Context, options clusters.Options, cleanup fu
 // world is a cluster with an agent that runs its TrainJobs on simulated nodes. The tests share it.
 var world *server
 
-var sharedWorld, sharedFar = servers.ShareWith(startWorld), servers.ShareWith(startFar)
+var sharedWorld, sharedFar = stage.ShareWith(startWorld), stage.ShareWith(startFar)
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
-	servers.Main(m, sharedWorld, sharedFar)
+	stage.Main(m, sharedWorld, sharedFar)
 }
 
 // setUp starts the world, and returns a namespace for the test.

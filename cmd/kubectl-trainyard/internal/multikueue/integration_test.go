@@ -30,7 +30,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // validity is how long the tokens of the tests are valid.
@@ -38,10 +38,10 @@ const validity = time.Hour
 
 // environment is a hub with the kinds of Kueue, and a worker.
 type environment struct {
-	hub, worker *servers.Server
+	hub, worker *stage.Server
 }
 
-var shared = servers.Share(func(ctx context.Context, set *servers.Set) (*environment, error) {
+var shared = stage.ShareEnvironment(func(ctx context.Context, set *stage.Stage) (*environment, error) {
 	e := &environment{hub: set.Hub, worker: set.Workers[0]}
 	return e, errors.Join(
 		e.hub.Cluster.InstallCRDs(ctx, filepath.Join("testdata", "kueue.yaml")),

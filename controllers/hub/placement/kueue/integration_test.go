@@ -23,7 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // patience is a timeout for quick things on a machine that may be busy.
@@ -35,7 +35,7 @@ type environment struct {
 	cluster *clusters.Cluster
 }
 
-var shared = servers.Share(func(_ context.Context, set *servers.Set) (*environment, error) {
+var shared = stage.ShareEnvironment(func(_ context.Context, set *stage.Stage) (*environment, error) {
 	return &environment{hub: set.Hub.Admin, cluster: set.Hub.Cluster}, nil
 })
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/stage"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -31,7 +31,7 @@ const nodes = 4
 
 // Cluster is the hub or a worker.
 type Cluster struct {
-	*servers.Server
+	*stage.Server
 	Name string
 	// API is the benchmark's way to it.
 	API *api.Client
@@ -46,7 +46,7 @@ type Fleet struct {
 	// RTT is the RTT of the Options.
 	RTT time.Duration
 
-	set *servers.Set
+	set *stage.Stage
 }
 
 // Options of a fleet. The zero value is a hub without workers.
@@ -73,7 +73,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%d", i)
 	}
-	set, err := servers.StartWith(ctx, func(c *clusters.Options) {
+	set, err := stage.StartWith(ctx, func(c *clusters.Options) {
 		c.GarbageCollector, c.Audit = o.GarbageCollector, o.Audit
 		c.OpenAPI = true // An API server of a user makes them, and the benchmarks count its memory.
 		i := slices.Index(names, c.Name)
@@ -149,7 +149,7 @@ func nodesOf(o Options, worker int) []*corev1.Node {
 	return all
 }
 
-func newCluster(name string, server *servers.Server) (*Cluster, error) {
+func newCluster(name string, server *stage.Server) (*Cluster, error) {
 	client, err := api.New(server.Cluster.Config)
 	return &Cluster{Server: server, Name: name, API: client, URL: server.Cluster.Config.Host}, err
 }

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package servers
+package stage
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // startTimeout is for clusters and what is made of them, on a machine that may be busy.
 const startTimeout = 5 * time.Minute
 
-// Shared has what the tests of a package share: a Set or other clusters, and what the tests make of them.
+// Shared has what the tests of a package share: a Stage or other clusters, and what the tests make of them.
 type Shared[E any] struct {
 	prepare func(ctx context.Context, cleanup func(func() error)) (E, error)
 
@@ -32,16 +32,21 @@ type Shared[E any] struct {
 	err         error
 }
 
-// Share returns a Shared with a hub and workers of these names. Set.Cleanup must end what prepare starts, even if
+// Share returns a Shared with a hub and workers of these names. Stage.Cleanup must end what prepare starts, even if
 // prepare fails. Its context ends when prepare returns.
-func Share[E any](prepare func(context.Context, *Set) (E, error), workers ...string) *Shared[E] {
+func Share(prepare func(context.Context, *Stage) error, workers ...string) *Shared[*Stage] {
+	return ShareEnvironment(func(ctx context.Context, stage *Stage) (*Stage, error) { return stage, prepare(ctx, stage) }, workers...)
+}
+
+// ShareEnvironment is Share for tests that share what prepare makes of the Stage.
+func ShareEnvironment[E any](prepare func(context.Context, *Stage) (E, error), workers ...string) *Shared[E] {
 	return ShareWith(func(ctx context.Context, cleanup func(func() error)) (E, error) {
-		set, err := Start(ctx, workers...)
+		stage, err := Start(ctx, workers...)
 		if err != nil {
 			return *new(E), err
 		}
-		cleanup(set.Stop)
-		return prepare(ctx, set)
+		cleanup(stage.Stop)
+		return prepare(ctx, stage)
 	})
 }
 
@@ -68,8 +73,8 @@ func Main(m *testing.M, all ...interface{ Stop() error }) {
 	os.Exit(code)
 }
 
-// Run runs a manager until the returned function is called. That function returns how the manager has ended.
-func Run(mgr ctrl.Manager) (stop func() error) {
+// Run runs a manager, or caches, until the returned function is called. That function returns how the manager has ended.
+func Run(mgr interface{ Start(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()

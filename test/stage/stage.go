@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package servers
+package stage
 
 import (
 	"context"
@@ -14,43 +14,65 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	schedulerplugins "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// Server is one cluster of a Set.
+// Server is one cluster of a Stage.
 type Server struct {
 	Cluster *clusters.Cluster
 	// Admin is a client with all rights and without a cache.
 	Admin client.WithWatch
 	// ID is the UID of the namespace kube-system, which identifies the cluster.
 	ID types.UID
+	// Connection is the hub's connection to this worker: after Stage.Connect, or Join.
+	Connection *remote.Cluster
 }
 
-// Set is a hub and its workers.
-type Set struct {
+// Name is the worker's name.
+func (s *Server) Name() v1alpha1.ClusterName { return v1alpha1.ClusterName(s.Cluster.Name) }
+
+// Stage is a hub and its workers.
+type Stage struct {
 	Hub *Server
 	// Workers are in the order of the names that Start was given.
 	Workers []*Server
 	// Scheme is the scheme of the admin clients.
 	Scheme *runtime.Scheme
+	// Fleet is connected to all workers: after Connect.
+	Fleet *remote.Fleet
+	// Cached is the manager's client, which reads from Cache: after StartCaches.
+	Cached client.Client
+	Cache  cache.Cache
 
 	cleanups []func() error
 }
 
+// Worker returns the worker with this name, nil if there is none.
+func (s *Stage) Worker(name v1alpha1.ClusterName) *Server {
+	for _, worker := range s.Workers {
+		if worker.Name() == name {
+			return worker
+		}
+	}
+	return nil
+}
+
 // Start starts a hub, and workers with these names. All have the CRDs of the trainer and of JobSet. The hub also has
 // our CRDs. The context limits only the start. Stop ends what Start has started.
-func Start(ctx context.Context, workers ...string) (*Set, error) {
+func Start(ctx context.Context, workers ...string) (*Stage, error) {
 	return StartWith(ctx, func(*clusters.Options) {}, workers...)
 }
 
 // StartWith is Start with changed options for the clusters.
-func StartWith(ctx context.Context, change func(*clusters.Options), workers ...string) (*Set, error) {
+func StartWith(ctx context.Context, change func(*clusters.Options), workers ...string) (*Stage, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, fmt.Errorf("register types: %w", err)
@@ -66,16 +88,16 @@ func StartWith(ctx context.Context, change func(*clusters.Options), workers ...s
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{Scheme: scheme}
-	set.Cleanup(func() error { return clusters.StopAll(started...) })
+	stage := &Stage{Scheme: scheme}
+	stage.Cleanup(func() error { return clusters.StopAll(started...) })
 	servers := make([]*Server, len(started))
 	for i, cluster := range started {
 		if servers[i], err = newServer(ctx, cluster, scheme); err != nil {
-			return nil, errors.Join(err, set.Stop())
+			return nil, errors.Join(err, stage.Stop())
 		}
 	}
-	set.Hub, set.Workers = servers[0], servers[1:]
-	return set, nil
+	stage.Hub, stage.Workers = servers[0], servers[1:]
+	return stage, nil
 }
 
 // newScheme has what the trainer's runtimes may contain, too.
@@ -116,7 +138,7 @@ func (s *Server) InstallRuntime(ctx context.Context) error {
 }
 
 // Cleanup makes Stop call a function before it stops the servers, in reverse order of the calls to Cleanup.
-func (s *Set) Cleanup(f func() error) { s.cleanups = append(s.cleanups, f) }
+func (s *Stage) Cleanup(f func() error) { s.cleanups = append(s.cleanups, f) }
 
 // Stop calls the functions that Cleanup was given, and stops the servers. Call it once.
-func (s *Set) Stop() error { return runBackward(s.cleanups) }
+func (s *Stage) Stop() error { return runBackward(s.cleanups) }

@@ -1,0 +1,164 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stage
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// HubID is the hub's ID on the labels of copies.
+const HubID = "hub-1"
+
+// withDefaults are options for a fleet that notices quickly what happens.
+func withDefaults(options remote.Options) remote.Options {
+	if options.HubID == "" {
+		options.HubID = HubID
+	}
+	options.ProbeInterval = time.Second
+	return options
+}
+
+// StartFleet starts connections with these options. The hub is HubID if they name none. Stop ends the connections.
+func (s *Stage) StartFleet(options remote.Options) (*remote.Fleet, error) {
+	ctx, end := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(ctx, withDefaults(options))
+	if err != nil {
+		end()
+		return nil, err
+	}
+	s.Cleanup(func() error {
+		end()
+		fleet.Wait()
+		return nil
+	})
+	return fleet, nil
+}
+
+// StartFleet is StartFleet of a Stage for one test, which ends the connections.
+func StartFleet(t testing.TB, options remote.Options) *remote.Fleet {
+	t.Helper()
+	ctx, end := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(ctx, withDefaults(options))
+	check.Must(t, err)
+	t.Cleanup(func() {
+		end()
+		fleet.Wait()
+	})
+	return fleet
+}
+
+// Connect starts a Fleet that is connected to all workers by their names. Each worker gets its Connection. A Scene
+// waits until they are connected.
+func (s *Stage) Connect(options remote.Options) (err error) {
+	if s.Fleet, err = s.StartFleet(options); err != nil {
+		return err
+	}
+	for _, worker := range s.Workers {
+		worker.Join(s.Fleet, worker.Name())
+	}
+	return nil
+}
+
+// Join connects a fleet to the server, with all rights. It sets the server's Connection.
+func (s *Server) Join(fleet *remote.Fleet, name v1alpha1.ClusterName) {
+	fleet.Ensure(name, remote.Credentials{Config: s.Cluster.Config, Fingerprint: "admin"}, s.ID)
+	s.Connection, _ = fleet.Get(name)
+}
+
+// AwaitConnected waits until a connection works.
+func AwaitConnected(t testing.TB, connection *remote.Cluster) {
+	t.Helper()
+	check.Eventually(t, "connection", func(g gomega.Gomega) {
+		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
+	})
+}
+
+// StartCaches starts the hub's client and caches as a manager has them, with all indexes: Cached and Cache.
+func (s *Stage) StartCaches(ctx context.Context, changes ...cluster.Option) error {
+	hub, err := cluster.New(s.Hub.Cluster.Config, append([]cluster.Option{func(o *cluster.Options) {
+		o.Scheme, o.Client.Cache = s.Scheme, &client.CacheOptions{Unstructured: true}
+	}}, changes...)...)
+	if err != nil {
+		return err
+	}
+	if err := records.AddIndexes(ctx, hub.GetFieldIndexer()); err != nil {
+		return err
+	}
+	s.Cached, s.Cache = hub.GetClient(), hub.GetCache()
+	s.Cleanup(Run(hub))
+	return nil
+}
+
+// InstallConfig applies parts of config to the hub.
+func (s *Stage) InstallConfig(ctx context.Context, parts ...string) error {
+	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err := s.Hub.Cluster.ApplyKustomization(ctx, filepath.Join(module, "config", part)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ManagerAccount is a configuration for the manager's service account, whose rights are in the part rbac of config.
+func (s *Stage) ManagerAccount() *rest.Config {
+	account := rest.CopyConfig(s.Hub.Cluster.Config)
+	account.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:trainyard-system:trainyard-manager",
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+	}
+	return account
+}
+
+// NewManager returns a manager of the hub with all indexes, and without metrics. It does not run.
+func (s *Stage) NewManager(t testing.TB, as *rest.Config, changes ...func(*ctrl.Options)) ctrl.Manager {
+	t.Helper()
+	options := ctrl.Options{
+		Scheme: s.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	mgr, err := ctrl.NewManager(as, options)
+	check.Must(t, err)
+	check.Must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	return mgr
+}
+
+// RunFor runs a manager until the test ends, or until the returned function is called.
+func RunFor(t testing.TB, mgr ctrl.Manager) (stop func()) {
+	t.Helper()
+	end := Run(mgr)
+	stop = sync.OnceFunc(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
