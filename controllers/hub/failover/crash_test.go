@@ -11,15 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/laws"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // wrappedReader calls before, if it is set, before each read.
@@ -38,24 +35,11 @@ func (r *wrappedReader) Get(ctx context.Context, key client.ObjectKey, object cl
 // startManager runs the controller in a manager, with the real clock, until the test ends.
 func (s *scene) startManager(t *testing.T) {
 	t.Helper()
-	mgr, err := ctrl.NewManager(s.server.Cluster.Config, ctrl.Options{
-		Scheme: s.scheme, Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
-		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-	})
-	must(t, err)
-	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	mgr := s.NewManager(t, s.Hub.Cluster.Config)
 	s.options.Hub, s.options.HubReader, s.options.Clock = mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
 	s.restart()
 	must(t, s.reconciler.Add(mgr))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	stage.RunFor(t, mgr)
 }
 
 var errCrash = errors.New("the process is gone")
@@ -80,9 +64,9 @@ func (c *crash) around(object client.Object, write func() error) error {
 // checked checks that a write to a Dispatch is a permitted transition.
 func (c *crash) checked(d *v1alpha1.Dispatch, write func() error) error {
 	key := client.ObjectKeyFromObject(d)
-	before := c.scene.dispatch(c.t, key)
+	before := c.scene.Dispatch(c.t, key.Name)
 	err := c.write(write)
-	if wrong := laws.Check(before, c.scene.dispatch(c.t, key)); wrong != nil {
+	if wrong := laws.Check(before, c.scene.Dispatch(c.t, key.Name)); wrong != nil {
 		c.t.Error(wrong)
 	}
 	return err
@@ -121,10 +105,10 @@ func TestCrash(t *testing.T) {
 		}},
 		"Deletion": {writes: 4, play: func(t *testing.T, s *scene) func() {
 			key := s.place(t, "job", v1alpha1.FailoverHold)
-			record := s.dispatch(t, key)
-			must(t, s.hub.Delete(t.Context(), s.job(t, key)))
+			record := s.Dispatch(t, key.Name)
+			must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, key)))
 			return func() {
-				if s.dispatch(t, key) != nil {
+				if s.Dispatch(t, key.Name) != nil {
 					t.Error("the Dispatch still waits")
 				}
 				s.checkTombstone(t, record)
@@ -132,10 +116,10 @@ func TestCrash(t *testing.T) {
 		}},
 		"DeletedByHand": {writes: 4, play: func(t *testing.T, s *scene) func() {
 			key := s.place(t, "job", v1alpha1.FailoverFenced)
-			record := s.dispatch(t, key)
-			must(t, s.hub.Delete(t.Context(), record.DeepCopy()))
+			record := s.Dispatch(t, key.Name)
+			must(t, s.Hub.Admin.Delete(t.Context(), record.DeepCopy()))
 			return func() {
-				if s.dispatch(t, key) != nil {
+				if s.Dispatch(t, key.Name) != nil {
 					t.Error("the Dispatch still waits")
 				}
 				s.checkTombstone(t, record)
@@ -154,7 +138,7 @@ func TestCrash(t *testing.T) {
 			for at := 1; at <= test.writes+1; at++ {
 				s := newScene(t)
 				s.lose(t, s.worker, 10*time.Minute)
-				s.clock.Step(10 * time.Second)
+				s.Clock.Step(10 * time.Second)
 				check := test.play(t, s)
 				fault := &crash{t: t, scene: s, at: at}
 				if dead := s.live(t, fault); dead != (at <= test.writes) {
@@ -172,7 +156,7 @@ func TestCrash(t *testing.T) {
 // live reconciles until nothing is left to do. The other worker returns meanwhile. dead: the process has died.
 func (s *scene) live(t *testing.T, fault *crash) (dead bool) {
 	t.Helper()
-	s.options.Hub = &wrapped{Client: s.cached, around: fault.around}
+	s.options.Hub = &wrapped{Client: s.Cached, around: fault.around}
 	s.restart()
 	for round := 0; ; round++ {
 		before := fault.writes
@@ -190,6 +174,6 @@ func (s *scene) live(t *testing.T, fault *crash) (dead bool) {
 		if round == 1 {
 			s.answer(t, s.peer())
 		}
-		s.clock.Step(after)
+		s.Clock.Step(after)
 	}
 }

@@ -23,12 +23,13 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // isMoved checks that the attempt of a job was given up completely, and only once.
 func (s *scene) isMoved(t *testing.T, key client.ObjectKey) {
 	t.Helper()
-	d := s.dispatch(t, key)
+	d := s.Dispatch(t, key.Name)
 	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
 	if !d.AttemptEnded() || mirrored.Reason != v1alpha1.ReasonWorkerLost {
 		t.Fatalf("%s: the attempt goes on: %+v", key.Name, d.Status.Conditions)
@@ -65,7 +66,7 @@ func (s *scene) checkTombstone(t *testing.T, d *v1alpha1.Dispatch) {
 // goesOn checks that the attempt is still the current attempt.
 func (s *scene) goesOn(t *testing.T, key client.ObjectKey, reason string) *v1alpha1.Dispatch {
 	t.Helper()
-	d := s.dispatch(t, key)
+	d := s.Dispatch(t, key.Name)
 	if d == nil {
 		t.Fatalf("%s: the Dispatch has gone", key.Name)
 	}
@@ -79,28 +80,28 @@ func TestShortLossChangesNothing(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
 	gone := s.place(t, "gone", v1alpha1.FailoverFenced)
-	must(t, s.hub.Delete(t.Context(), s.job(t, gone)))
-	must(t, s.hub.Delete(t.Context(), s.dispatch(t, gone)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, gone)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.Dispatch(t, gone.Name)))
 	var writes meter
-	s.options.Hub = &wrapped{Client: s.cached, around: writes.around}
+	s.options.Hub = &wrapped{Client: s.Cached, around: writes.around}
 	s.restart()
 	after := s.reconcile(t)
 	if after <= 3*time.Minute+55*time.Second || after > 4*time.Minute {
 		t.Errorf("looks again after %s, want when the grace is over", after)
 	}
-	s.clock.Step(after - 2*time.Second)
+	s.Clock.Step(after - 2*time.Second)
 	s.reconcile(t)
-	if writes.writes != 0 || len(s.events.events) != 0 {
-		t.Errorf("%d writes and the Events %q within the grace", writes.writes, s.events.events)
+	if events := s.Events.Take(); writes.writes != 0 || len(events) != 0 {
+		t.Errorf("%d writes and the Events %q within the grace", writes.writes, events)
 	}
 	// The worker returns, and is lost again: the grace period starts again.
 	s.answer(t, s.worker)
 	s.reconcile(t)
 	s.lose(t, s.worker, 0)
-	s.clock.Step(4 * time.Minute)
+	s.Clock.Step(4 * time.Minute)
 	s.reconcile(t)
 	s.goesOn(t, key, "")
-	s.clock.Step(2 * time.Minute)
+	s.Clock.Step(2 * time.Minute)
 	s.reconcile(t)
 	s.isMoved(t, key)
 }
@@ -109,7 +110,7 @@ func TestHold(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverHold)
 	unsaid := s.place(t, "unsaid", "")
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	for _, key := range []client.ObjectKey{key, unsaid} {
 		d := s.goesOn(t, key, v1alpha1.ReasonHold)
@@ -120,7 +121,7 @@ func TestHold(t *testing.T) {
 			words, "kubectl trainyard forget "+string(s.worker)) {
 			t.Errorf("the words do not say what an admin can do: %s", words)
 		}
-		if events := s.events.about(key.Name); len(events) != 1 || !strings.Contains(events[0], "WorkerLost: Hold: ") {
+		if events := s.Events.About(key.Name); len(events) != 1 || !strings.Contains(events[0], "WorkerLost Hold: ") {
 			t.Errorf("the Events are %q", events)
 		}
 		if s.job(t, key).Object["status"] == nil {
@@ -132,17 +133,17 @@ func TestHold(t *testing.T) {
 func TestImmediate(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	s.clock.Step(5 * time.Minute)
+	s.Clock.Step(5 * time.Minute)
 	s.reconcile(t)
 	s.isMoved(t, key)
-	if events := s.events.about(key.Name); len(events) != 1 || !strings.Contains(events[0], "Gave up attempt 1") {
+	if events := s.Events.About(key.Name); len(events) != 1 || !strings.Contains(events[0], "Gave up attempt 1") {
 		t.Errorf("the Events are %q", events)
 	}
 	// Nothing more happens until placement has continued.
-	version := s.dispatch(t, key).ResourceVersion
-	s.clock.Step(time.Hour)
+	version := s.Dispatch(t, key.Name).ResourceVersion
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if s.dispatch(t, key).ResourceVersion != version {
+	if s.Dispatch(t, key.Name).ResourceVersion != version {
 		t.Error("it was written again")
 	}
 }
@@ -150,23 +151,23 @@ func TestImmediate(t *testing.T) {
 func TestFenced(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverFenced)
-	s.agents.set(s.worker, s.clock.Now().Add(20*time.Minute))
-	s.clock.Step(10 * time.Minute)
+	s.agents.set(s.worker, s.Clock.Now().Add(20*time.Minute))
+	s.Clock.Step(10 * time.Minute)
 	if after := s.reconcile(t); after != 10*time.Minute {
 		t.Errorf("looks again after %s, want when the agent must have stopped", after)
 	}
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
-	s.clock.Step(10*time.Minute - time.Millisecond)
+	s.Clock.Step(10*time.Minute - time.Millisecond)
 	s.reconcile(t)
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
 	// A manager that starts now counts from now.
 	s.restart()
-	s.agents.set(s.worker, s.clock.Now().Add(30*time.Minute))
+	s.agents.set(s.worker, s.Clock.Now().Add(30*time.Minute))
 	s.reconcile(t)
-	s.clock.Step(29 * time.Minute)
+	s.Clock.Step(29 * time.Minute)
 	s.reconcile(t)
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	s.isMoved(t, key)
 }
@@ -175,7 +176,7 @@ func TestFenced(t *testing.T) {
 func TestFencedIsSaidBeforeItEnds(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverFenced)
-	s.clock.Step(24 * time.Hour)
+	s.Clock.Step(24 * time.Hour)
 	s.reconcile(t)
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
 	s.reconcile(t)
@@ -191,19 +192,18 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	s.options.Hub = s.leader(t, leads.Load)
 	s.restart()
 	key, held := s.place(t, "job", v1alpha1.FailoverFenced), s.place(t, "held", v1alpha1.FailoverHold)
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	leads.Store(false)
 	gone := s.place(t, "gone", v1alpha1.FailoverHold)
-	must(t, s.hub.Delete(t.Context(), s.job(t, gone)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, gone)))
 	writesNothing := func(what string) {
 		t.Helper()
-		g := gomega.NewWithT(t)
-		before := s.versions(t, g, s.hub)
+		before := stage.Versions(t, s.Hub.Admin)
 		if after := s.reconcile(t); after != time.Second {
 			t.Errorf("%s: looks again after %s, want a second", what, after)
 		}
-		if diff := cmp.Diff(before, s.versions(t, g, s.hub)); diff != "" {
+		if diff := cmp.Diff(before, stage.Versions(t, s.Hub.Admin)); diff != "" {
 			t.Errorf("%s: something was written (-before +after):\n%s", what, diff)
 		}
 	}
@@ -218,7 +218,7 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	s.reconcile(t)
 	s.isMoved(t, key)
 	s.isMoved(t, held)
-	if d := s.dispatch(t, gone); d.DeletionTimestamp == nil {
+	if d := s.Dispatch(t, gone.Name); d.DeletionTimestamp == nil {
 		t.Error("the leader does not delete the Dispatch without a job")
 	}
 }
@@ -239,14 +239,14 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 		"SomethingAnswers": {
 			reason: "its API server may be down, and the agent stops nothing",
 			change: func(s *scene) {
-				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute)})
+				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.Clock.Now().Add(-time.Minute)})
 			},
 			words: "something at its address", says: v1alpha1.ReasonAddressAnswers,
 		},
 		"SomethingAnswered": {
 			reason: "the agent may have been cut off from its API server when the hub was not",
 			change: func(s *scene) {
-				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute), SilentSince: s.clock.Now()})
+				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.Clock.Now().Add(-time.Minute), SilentSince: s.Clock.Now()})
 			},
 			words: "something at its address", says: v1alpha1.ReasonAddressAnswers,
 		},
@@ -255,18 +255,18 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 			s := newScene(t)
 			key := s.place(t, "job", v1alpha1.FailoverFenced)
 			test.change(s)
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			d := s.goesOn(t, key, test.says)
 			if words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(words, test.words) {
 				t.Errorf("the words are %q, want %q in them: %s", words, test.words, test.reason)
 			}
 			// A manager that starts now does not know what answered before.
-			since := s.clock.Now()
+			since := s.Clock.Now()
 			s.contacts.set(s.worker, failover.Contact{UnreachableSince: since, SilentSince: since})
 			s.agents.set(s.worker, since)
 			s.restart()
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			if test.moves {
 				s.isMoved(t, key)
@@ -282,20 +282,20 @@ func TestUnusableIsNotLost(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
-	before := s.dispatch(t, key).ResourceVersion
+	before := s.Dispatch(t, key.Name).ResourceVersion
 	s.contacts.set(s.worker, failover.Contact{})
 	s.is(t, s.worker, v1alpha1.ReasonCredentialsInvalid, func(*v1alpha1.WorkerCluster) {})
-	s.clock.Step(24 * time.Hour)
+	s.Clock.Step(24 * time.Hour)
 	s.reconcile(t)
-	if s.dispatch(t, key).ResourceVersion != before {
+	if s.Dispatch(t, key.Name).ResourceVersion != before {
 		t.Error("a 401 was taken for a loss")
 	}
-	d := s.dispatch(t, fenced)
+	d := s.Dispatch(t, fenced.Name)
 	d.Status.Phase = v1alpha1.PhaseWorkerLost
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFencing, Message: "it is being fenced",
 	})
-	must(t, s.hub.Status().Update(t.Context(), d))
+	must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	s.reconcile(t)
 	if words := meta.FindStatusCondition(
 		s.goesOn(t, fenced, v1alpha1.ReasonHold).Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(
@@ -308,16 +308,16 @@ func TestUnusableIsNotLost(t *testing.T) {
 func TestRestartDoesNotBelieveTheRecord(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.contacts.set(s.worker, failover.Contact{})
 	s.reconcile(t)
 	s.goesOn(t, key, "")
-	s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now()})
+	s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.Clock.Now()})
 	if after := s.reconcile(t); after != 30*time.Second {
 		t.Errorf("looks again after %s", after)
 	}
 	s.goesOn(t, key, "")
-	s.clock.Step(30 * time.Second)
+	s.Clock.Step(30 * time.Second)
 	s.reconcile(t)
 	s.isMoved(t, key)
 }
@@ -327,7 +327,7 @@ func TestPause(t *testing.T) {
 	immediate := s.place(t, "immediate", v1alpha1.FailoverImmediate)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
 	s.lose(t, s.peer(), 0)
-	s.clock.Step(10 * time.Minute)
+	s.Clock.Step(10 * time.Minute)
 	s.reconcile(t)
 	for _, key := range []client.ObjectKey{immediate, fenced} {
 		s.goesOn(t, key, v1alpha1.ReasonFailoverPaused)
@@ -344,12 +344,12 @@ func TestPause(t *testing.T) {
 		t.Fatalf("the WorkerCluster says %+v", condition)
 	}
 	s.restart()
-	s.clock.Step(4 * time.Minute)
+	s.Clock.Step(4 * time.Minute)
 	s.reconcile(t)
 	for _, key := range []client.ObjectKey{immediate, fenced} {
 		s.goesOn(t, key, v1alpha1.ReasonFailoverPaused)
 	}
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	s.isMoved(t, immediate)
 	s.isMoved(t, fenced)
@@ -358,8 +358,8 @@ func TestPause(t *testing.T) {
 	if condition := s.paused(t); condition != nil {
 		t.Errorf("the worker is back, and its WorkerCluster says %+v", condition)
 	}
-	if events := s.events.about(string(s.worker)); len(events) != 2 ||
-		!strings.Contains(events[0], "FailoverPaused: 1 other workers") || !strings.Contains(events[1], "FailoverResumed") {
+	if events := s.Events.About(string(s.worker)); len(events) != 2 ||
+		!strings.Contains(events[0], "FailoverPaused 1 other workers") || !strings.Contains(events[1], "FailoverResumed") {
 		t.Errorf("the Events are %q", events)
 	}
 }
@@ -369,9 +369,9 @@ func TestForget(t *testing.T) {
 	hold := s.place(t, "hold", v1alpha1.FailoverHold)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
 	deleted := s.place(t, "deleted", v1alpha1.FailoverHold)
-	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
-	record := s.dispatch(t, deleted)
-	must(t, s.hub.Delete(t.Context(), record))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, deleted)))
+	record := s.Dispatch(t, deleted.Name)
+	must(t, s.Hub.Admin.Delete(t.Context(), record))
 	s.lose(t, s.peer(), time.Minute) // Without the annotation this would be a pause.
 	s.reconcile(t)
 	s.goesOn(t, hold, "")
@@ -379,7 +379,7 @@ func TestForget(t *testing.T) {
 	s.reconcile(t)
 	s.isMoved(t, hold)
 	s.isMoved(t, fenced)
-	if s.dispatch(t, deleted) != nil {
+	if s.Dispatch(t, deleted.Name) != nil {
 		t.Error("the deletion still waits")
 	}
 	s.checkTombstone(t, record)
@@ -387,7 +387,7 @@ func TestForget(t *testing.T) {
 	later := s.place(t, "later", v1alpha1.FailoverHold)
 	s.answer(t, s.worker)
 	s.reconcile(t)
-	if forget, ok := s.workerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; ok {
+	if forget, ok := s.WorkerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; ok {
 		t.Errorf("the worker answers, and %q is forgotten", forget)
 	}
 	s.lose(t, s.worker, time.Minute)
@@ -401,13 +401,13 @@ func TestFormerCluster(t *testing.T) {
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
 	s.answer(t, s.worker)
 	s.is(t, s.worker, v1alpha1.ReasonConnected, func(worker *v1alpha1.WorkerCluster) { worker.Status.ClusterID = "another" })
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	s.goesOn(t, key, v1alpha1.ReasonHold)
 	s.forget(t, clusterID)
 	s.reconcile(t)
 	s.isMoved(t, key)
-	if _, ok := s.workerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; !ok {
+	if _, ok := s.WorkerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; !ok {
 		t.Error("the annotation does not name the cluster that answers, and was taken off")
 	}
 }
@@ -415,9 +415,9 @@ func TestFormerCluster(t *testing.T) {
 func TestWorkerClusterDeleted(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	s.unregister(t, s.worker)
+	s.Unregister(t, s.worker)
 	s.contacts.set(s.worker, failover.Contact{})
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	d := s.goesOn(t, key, v1alpha1.ReasonHold)
 	words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message
@@ -436,21 +436,21 @@ func TestDeletion(t *testing.T) {
 	s.lose(t, s.worker, time.Hour)
 	key := s.place(t, "job", v1alpha1.FailoverHold)
 	finished := s.place(t, "finished", v1alpha1.FailoverHold)
-	d := s.dispatch(t, finished)
+	d := s.Dispatch(t, finished.Name)
 	d.Status.Phase = v1alpha1.PhaseFinished
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
 	})
-	must(t, s.hub.Status().Update(t.Context(), d))
-	records := []*v1alpha1.Dispatch{s.dispatch(t, key), d}
+	must(t, s.Hub.Admin.Status().Update(t.Context(), d))
+	records := []*v1alpha1.Dispatch{s.Dispatch(t, key.Name), d}
 	// This hub has no garbage collector. The controller itself deletes the Dispatch of a job that is gone.
-	must(t, s.hub.Delete(t.Context(), s.job(t, key)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, key)))
 	s.reconcile(t)
-	if s.dispatch(t, key).DeletionTimestamp == nil {
+	if s.Dispatch(t, key.Name).DeletionTimestamp == nil {
 		t.Fatal("the Dispatch of a job that is gone stays")
 	}
-	must(t, s.hub.Delete(t.Context(), s.job(t, finished)))
-	must(t, s.hub.Delete(t.Context(), s.dispatch(t, finished)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, finished)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.Dispatch(t, finished.Name)))
 	after := s.reconcile(t)
 	// The API server stamps the deletion with the real clock, which runs while the test's clock stands still.
 	if after < 14*time.Minute || after > 16*time.Minute {
@@ -464,11 +464,11 @@ func TestDeletion(t *testing.T) {
 		t.Error("a Tombstone was written too early")
 	}
 	// The API server counts whole seconds: it may have deleted the two in one second or in two.
-	s.clock.Step(after)
-	s.clock.Step(s.reconcile(t))
+	s.Clock.Step(after)
+	s.Clock.Step(s.reconcile(t))
 	s.reconcile(t)
 	for _, record := range records {
-		if s.dispatch(t, client.ObjectKeyFromObject(record)) != nil {
+		if s.Dispatch(t, record.GetName()) != nil {
 			t.Errorf("Dispatch %s still waits", record.Name)
 		}
 		s.checkTombstone(t, record)
@@ -480,17 +480,17 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	s := newScene(t)
 	hold := s.place(t, "hold", v1alpha1.FailoverHold)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
-	record := s.dispatch(t, fenced)
+	record := s.Dispatch(t, fenced.Name)
 	for _, key := range []client.ObjectKey{hold, fenced} {
-		must(t, s.hub.Delete(t.Context(), s.dispatch(t, key)))
+		must(t, s.Hub.Admin.Delete(t.Context(), s.Dispatch(t, key.Name)))
 	}
-	s.clock.Step(24 * time.Hour)
+	s.Clock.Step(24 * time.Hour)
 	s.reconcile(t)
 	s.goesOn(t, hold, v1alpha1.ReasonHold)
 	s.goesOn(t, fenced, v1alpha1.ReasonFencing)
 	s.reconcile(t)
 	s.goesOn(t, hold, v1alpha1.ReasonHold)
-	if s.dispatch(t, fenced) != nil {
+	if s.Dispatch(t, fenced.Name) != nil {
 		t.Error("the copy must have stopped, and the Dispatch still waits")
 	}
 	s.checkTombstone(t, record)
@@ -503,19 +503,13 @@ func TestDispatchDeletedByHand(t *testing.T) {
 func TestTombstonesOfTwoWorkers(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	d := s.dispatch(t, key)
+	d := s.Dispatch(t, key.Name)
 	d.Spec.Attempt = 2
-	must(t, s.hub.Update(t.Context(), d))
-	earlier := &v1alpha1.Tombstone{
-		ObjectMeta: metav1.ObjectMeta{Name: string(d.Spec.TrainJob.UID)},
-		Spec: v1alpha1.TombstoneSpec{
-			Cluster: s.peer(), ClusterID: "peer-id", TrainJob: d.Spec.TrainJob, Namespace: s.namespace, Attempt: 1,
-		},
-	}
-	must(t, s.hub.Create(t.Context(), earlier))
-	s.clock.Step(time.Hour)
+	must(t, s.Hub.Admin.Update(t.Context(), d))
+	s.Tombstone(t, v1alpha1.TombstoneSpec{Cluster: s.peer(), ClusterID: "peer-id", TrainJob: d.Spec.TrainJob, Attempt: 1})
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	s.checkTombstone(t, s.dispatch(t, key))
+	s.checkTombstone(t, s.Dispatch(t, key.Name))
 	s.reconcile(t)
 	if all := s.tombstones(t); len(all) != 2 {
 		t.Errorf("there are the Tombstones %+v", all)
@@ -529,16 +523,16 @@ func TestManyJobs(t *testing.T) {
 	for i := range jobs {
 		s.place(t, fmt.Sprintf("job-%d", i), []v1alpha1.Failover{v1alpha1.FailoverHold, v1alpha1.FailoverFenced}[i%2])
 	}
-	s.agents.set(s.worker, s.clock.Now().Add(24*time.Hour))
+	s.agents.set(s.worker, s.Clock.Now().Add(24*time.Hour))
 	var writes meter
-	s.options.Hub = &wrapped{Client: s.cached, around: writes.around}
+	s.options.Hub = &wrapped{Client: s.Cached, around: writes.around}
 	s.restart()
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	if writes.writes != jobs || writes.most > 8 {
 		t.Errorf("%d writes, %d of them at a time, want %d and not more than 8", writes.writes, writes.most, jobs)
 	}
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	if writes.writes != jobs {
 		t.Errorf("%d more writes when there was nothing to say", writes.writes-jobs)
@@ -557,14 +551,14 @@ func TestSomeFail(t *testing.T) {
 			good = append(good, s.place(t, fmt.Sprintf("good-%d", i), v1alpha1.FailoverImmediate))
 		}
 	}
-	s.options.Hub = &wrapped{Client: s.cached, around: func(object client.Object, write func() error) error {
+	s.options.Hub = &wrapped{Client: s.Cached, around: func(object client.Object, write func() error) error {
 		if strings.HasPrefix(object.GetName(), "bad") {
 			return broken
 		}
 		return write()
 	}}
 	s.restart()
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	if _, err := s.try(t); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
@@ -576,7 +570,7 @@ func TestSomeFail(t *testing.T) {
 // race calls happens during a write to an object for which on is true.
 func (s *scene) race(on func(client.Object) bool, happens func()) {
 	done := false
-	s.options.Hub = &wrapped{Client: s.cached, around: func(object client.Object, write func() error) error {
+	s.options.Hub = &wrapped{Client: s.Cached, around: func(object client.Object, write func() error) error {
 		if on(object) && !done {
 			done = true
 			happens()
@@ -593,19 +587,19 @@ func isTrainJob(object client.Object) bool { _, ok := object.(*unstructured.Unst
 // A worker returns while the manager handles its loss. The first writer wins, and the second gets a conflict.
 func TestReturn(t *testing.T) {
 	finish := func(t *testing.T, s *scene, key client.ObjectKey) {
-		s.speak(t, s.job(t, key), trainer.TrainJobComplete)
-		d := s.dispatch(t, key)
+		stage.Report(t, s.Hub.Admin, s.job(t, key), trainer.TrainJobComplete, 0)
+		d := s.Dispatch(t, key.Name)
 		d.Status.Phase = v1alpha1.PhaseFinished
 		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
 		})
-		must(t, s.hub.Status().Update(t.Context(), d))
+		must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	}
 	takeBack := func(t *testing.T, s *scene, key client.ObjectKey) {
-		d := s.dispatch(t, key)
+		d := s.Dispatch(t, key.Name)
 		d.Status.Phase = v1alpha1.PhaseRunning
 		meta.RemoveStatusCondition(&d.Status.Conditions, v1alpha1.DispatchWorkerLost)
-		must(t, s.hub.Status().Update(t.Context(), d))
+		must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	}
 	for name, test := range map[string]struct {
 		reason  string
@@ -629,24 +623,24 @@ func TestReturn(t *testing.T) {
 		"CompleteBeforeTheStatusIsTakenBack": {
 			reason: "mirror writes the TrainJob first, and this process must not say that it goes on", on: isTrainJob, finished: true,
 			happens: func(t *testing.T, s *scene, key client.ObjectKey) {
-				s.speak(t, s.job(t, key), trainer.TrainJobComplete)
+				stage.Report(t, s.Hub.Admin, s.job(t, key), trainer.TrainJobComplete, 0)
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			key := s.place(t, "job", v1alpha1.FailoverFenced)
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			s.goesOn(t, key, v1alpha1.ReasonFencing)
 			s.race(test.on, func() { test.happens(t, s, key) })
-			s.clock.Step(time.Minute) // From now on the caches are believed.
+			s.Clock.Step(time.Minute) // From now on the caches are believed.
 			s.reconcile(t)
 			if after := s.reconcile(t); !test.finished && after == 0 {
 				// By all that is known the worker is still lost, so nothing changes for the job.
 				s.goesOn(t, key, v1alpha1.ReasonFencing)
 			}
-			d := s.dispatch(t, key)
+			d := s.Dispatch(t, key.Name)
 			if len(d.Status.History) != 0 || d.AttemptEnded() {
 				t.Fatalf("the attempt was given up: %s: %+v", test.reason, d.Status)
 			}
@@ -676,11 +670,11 @@ func TestReturnBetweenObserveAndAct(t *testing.T) {
 			s := newScene(t)
 			key := s.place(t, "job", test.failover)
 			if test.said != "" {
-				s.clock.Step(time.Hour)
+				s.Clock.Step(time.Hour)
 				s.reconcile(t)
 			}
-			s.clock.Step(time.Hour)
-			s.options.HubReader = &wrappedReader{Reader: s.hub, before: func() { s.contacts.set(s.worker, test.contact) }}
+			s.Clock.Step(time.Hour)
+			s.options.HubReader = &wrappedReader{Reader: s.Hub.Admin, before: func() { s.contacts.set(s.worker, test.contact) }}
 			s.restart()
 			s.reconcile(t)
 			s.goesOn(t, key, test.said)
@@ -695,11 +689,11 @@ func TestReturnBetweenObserveAndAct(t *testing.T) {
 func TestTrainJobIsLookedFor(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	s.options.Hub = &wrapped{Client: s.cached, hidden: key, around: func(_ client.Object, write func() error) error { return write() }}
+	s.options.Hub = &wrapped{Client: s.Cached, hidden: key, around: func(_ client.Object, write func() error) error { return write() }}
 	s.restart()
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if d := s.dispatch(t, key); d.DeletionTimestamp != nil {
+	if d := s.Dispatch(t, key.Name); d.DeletionTimestamp != nil {
 		t.Error("the Dispatch was deleted")
 	}
 }
@@ -709,11 +703,11 @@ func TestStaleTrainJob(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
 	s.options.Hub = &wrapped{
-		Client: s.cached, stale: s.job(t, key), around: func(_ client.Object, write func() error) error { return write() },
+		Client: s.Cached, stale: s.job(t, key), around: func(_ client.Object, write func() error) error { return write() },
 	}
 	s.restart()
-	s.speak(t, s.job(t, key), trainer.TrainJobFailed)
-	s.clock.Step(time.Hour)
+	stage.Report(t, s.Hub.Admin, s.job(t, key), trainer.TrainJobFailed, 0)
+	s.Clock.Step(time.Hour)
 	if after := s.reconcile(t); after != 20*time.Millisecond {
 		t.Errorf("looks again after %s", after)
 	}
@@ -727,13 +721,13 @@ func TestStaleTrainJob(t *testing.T) {
 func TestStaleDispatchAfterStart(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
-	s.clock.Step(time.Hour)
-	reader := &wrappedReader{Reader: s.hub}
+	s.Clock.Step(time.Hour)
+	reader := &wrappedReader{Reader: s.Hub.Admin}
 	reader.before = func() {
 		reader.before = nil
-		d := s.dispatch(t, key)
+		d := s.Dispatch(t, key.Name)
 		d.Spec.Cluster, d.Spec.Attempt = s.peer(), 2
-		must(t, s.hub.Update(t.Context(), d))
+		must(t, s.Hub.Admin.Update(t.Context(), d))
 	}
 	s.options.HubReader = reader
 	s.restart()
@@ -741,7 +735,7 @@ func TestStaleDispatchAfterStart(t *testing.T) {
 	if s.job(t, key).Object["status"] == nil {
 		t.Error("what the copy on the next worker says was taken back")
 	}
-	if d := s.dispatch(t, key); d.AttemptEnded() {
+	if d := s.Dispatch(t, key.Name); d.AttemptEnded() {
 		t.Errorf("the next attempt was ended: %+v", d.Status)
 	}
 }
@@ -749,11 +743,11 @@ func TestStaleDispatchAfterStart(t *testing.T) {
 // A WorkerCluster that the cache does not show may exist.
 func TestWorkerClusterIsLookedFor(t *testing.T) {
 	s := newScene(t)
-	d := s.dispatch(t, s.place(t, "job", v1alpha1.FailoverHold))
-	s.unregister(t, s.worker)
-	s.settle(t)
-	reader := &wrappedReader{Reader: s.hub, before: func() {
-		if err := s.hub.Get(t.Context(), client.ObjectKey{Name: string(s.worker)}, &v1alpha1.WorkerCluster{}); err != nil {
+	d := s.Dispatch(t, s.place(t, "job", v1alpha1.FailoverHold).Name)
+	s.Unregister(t, s.worker)
+	s.Settle(t, s.Cached)
+	reader := &wrappedReader{Reader: s.Hub.Admin, before: func() {
+		if err := s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(s.worker)}, &v1alpha1.WorkerCluster{}); err != nil {
 			s.register(t, s.worker)
 		}
 	}}
@@ -766,45 +760,45 @@ func TestWorkerClusterIsLookedFor(t *testing.T) {
 // The manager wakes for every change that matters, and for no other change.
 func TestManager(t *testing.T) {
 	s := newScene(t)
-	worker := s.workerCluster(t, s.worker)
+	worker := s.WorkerCluster(t, s.worker)
 	worker.Spec.Failover.GracePeriod = &metav1.Duration{Duration: time.Second}
-	must(t, s.hub.Update(t.Context(), worker))
+	must(t, s.Hub.Admin.Update(t.Context(), worker))
 	s.answer(t, s.worker)
 	s.startManager(t)
 	immediate := s.place(t, "immediate", v1alpha1.FailoverImmediate)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
 	deleted := s.place(t, "deleted", v1alpha1.FailoverHold)
 	// The connection is lost, the record says that, and the grace period ends.
-	s.clock.SetTime(time.Now())
+	s.Clock.SetTime(time.Now())
 	s.lose(t, s.worker, 0)
 	s.agents.set(s.worker, time.Now().Add(time.Hour))
 	eventually(t, "the grace ends", func(g gomega.Gomega) {
-		g.Expect(s.dispatch(t, immediate).AttemptEnded()).To(gomega.BeTrue())
-		g.Expect(lost(s.dispatch(t, fenced))).To(gomega.Equal(v1alpha1.ReasonFencing))
+		g.Expect(s.Dispatch(t, immediate.Name).AttemptEnded()).To(gomega.BeTrue())
+		g.Expect(lost(s.Dispatch(t, fenced.Name))).To(gomega.Equal(v1alpha1.ReasonFencing))
 	})
 	// The agents learn an earlier time.
 	s.agents.set(s.worker, time.Now().Add(500*time.Millisecond))
 	eventually(t, "the agent must have stopped", func(g gomega.Gomega) {
-		g.Expect(s.dispatch(t, fenced).AttemptEnded()).To(gomega.BeTrue())
+		g.Expect(s.Dispatch(t, fenced.Name).AttemptEnded()).To(gomega.BeTrue())
 	})
 	// A job is deleted in the background. Its Dispatch waits until an admin has the worker forgotten.
-	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t, deleted)))
 	eventually(t, "the deletion waits", func(g gomega.Gomega) {
-		g.Expect(lost(s.dispatch(t, deleted))).To(gomega.Equal(v1alpha1.ReasonDeletionPending))
+		g.Expect(lost(s.Dispatch(t, deleted.Name))).To(gomega.Equal(v1alpha1.ReasonDeletionPending))
 	})
 	s.forget(t, clusterID)
-	eventually(t, "the deletion is released", func(g gomega.Gomega) { g.Expect(s.dispatch(t, deleted)).To(gomega.BeNil()) })
+	eventually(t, "the deletion is released", func(g gomega.Gomega) { g.Expect(s.Dispatch(t, deleted.Name)).To(gomega.BeNil()) })
 	s.answer(t, s.worker)
 	eventually(t, "it is remembered", func(g gomega.Gomega) {
-		g.Expect(s.workerCluster(t, s.worker).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationForget))
+		g.Expect(s.WorkerCluster(t, s.worker).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationForget))
 	})
 	// If another worker is lost too, this worker is judged again.
 	later := s.place(t, "later", v1alpha1.FailoverImmediate)
 	s.lose(t, s.peer(), 0)
 	s.lose(t, s.worker, 0)
 	eventually(t, "failover is paused", func(g gomega.Gomega) {
-		g.Expect(lost(s.dispatch(t, later))).To(gomega.Equal(v1alpha1.ReasonFailoverPaused))
+		g.Expect(lost(s.Dispatch(t, later.Name))).To(gomega.Equal(v1alpha1.ReasonFailoverPaused))
 	})
 	s.answer(t, s.peer())
-	eventually(t, "failover goes on", func(g gomega.Gomega) { g.Expect(s.dispatch(t, later).AttemptEnded()).To(gomega.BeTrue()) })
+	eventually(t, "failover goes on", func(g gomega.Gomega) { g.Expect(s.Dispatch(t, later.Name).AttemptEnded()).To(gomega.BeTrue()) })
 }
