@@ -26,8 +26,12 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// HubID is the hub's ID on the labels of copies.
-const HubID = "hub-1"
+const (
+	// HubID is the hub's ID on the labels of copies.
+	HubID = "hub-1"
+	// SystemNamespace is the manager's namespace. InstallConfig creates it with the part namespace.
+	SystemNamespace = "trainyard-system"
+)
 
 // withDefaults are options for a fleet that notices quickly what happens.
 func withDefaults(options remote.Options) remote.Options {
@@ -127,7 +131,7 @@ func (s *Stage) InstallConfig(ctx context.Context, parts ...string) error {
 func (s *Stage) ManagerAccount() *rest.Config {
 	account := rest.CopyConfig(s.Hub.Cluster.Config)
 	account.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:trainyard-system:trainyard-manager",
+		UserName: "system:serviceaccount:" + SystemNamespace + ":trainyard-manager",
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
 	}
 	return account

@@ -142,7 +142,7 @@ func Versions(t testing.TB, from client.Reader) (all []string) {
 		trainjobs.NewList(), &v1alpha1.DispatchList{}, &v1alpha1.DispatchPolicyList{}, &v1alpha1.WorkerClusterList{},
 		&v1alpha1.TombstoneList{},
 	} {
-		check.Must(t, from.List(t.Context(), list))
+		check.Must(t, from.List(context.WithoutCancel(t.Context()), list))
 		check.Must(t, meta.EachListItem(list, func(item runtime.Object) error {
 			object := item.(client.Object)
 			all = append(all, fmt.Sprintf("%T %s %s", object, client.ObjectKeyFromObject(object), object.GetResourceVersion()))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -80,6 +82,25 @@ func (s *Scene) Register(t testing.TB, name v1alpha1.ClusterName, changes ...fun
 	check.Must(t, s.register(t.Context(), name, changes...))
 	t.Cleanup(func() { s.Unregister(t, name) })
 	return name
+}
+
+// FromSecret makes a worker have its credentials in the Secret of its name, and no status yet.
+func FromSecret(worker *v1alpha1.WorkerCluster) {
+	worker.Spec.Connection = v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker.Name}}
+	worker.Status = v1alpha1.WorkerClusterStatus{}
+}
+
+// WriteKubeconfig writes a Secret for WorkerClusters, as kubectl trainyard join does.
+func (s *Stage) WriteKubeconfig(t testing.TB, name string, kubeconfig []byte) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: SystemNamespace, Name: name}, Data: map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
+	}
+	err := s.Hub.Admin.Create(t.Context(), secret)
+	if apierrors.IsAlreadyExists(err) {
+		err = s.Hub.Admin.Update(t.Context(), secret)
+	}
+	check.Must(t, err)
 }
 
 // Unregister deletes a WorkerCluster, if it exists.

@@ -39,13 +39,13 @@ func TestArchive(t *testing.T) {
 	t.Cleanup(func() { check.Must(t, dir.Close()) })
 	s.options.Archive = archiver(func(ctx context.Context, entry archive.Entry) error {
 		err := dir.Keep(ctx, entry)
-		s.wantThere("job", true, "it is archived first")
+		s.wantThere(t, "job", true, "it is archived first")
 		return err
 	})
-	s.start(false)
-	s.ended("job", ttl("0"))
-	s.pass("job")
-	s.wantThere("job", false, "its time is over")
+	s.start(t, false)
+	s.ended(t, "job", ttl("0"))
+	s.pass(t, "job")
+	s.wantThere(t, "job", false, "its time is over")
 	files, err := filepath.Glob(filepath.Join(path, "*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the archive has the files %q, %v, want one", files, err)
@@ -67,19 +67,19 @@ func TestArchiveFails(t *testing.T) {
 	s := newScene(t)
 	full := errors.New("no space left on device")
 	s.options.Archive = archiver(func(context.Context, archive.Entry) error { return full })
-	s.start(false)
-	s.ended("job", ttl("0"))
-	if _, err := s.reconcile("job"); !errors.Is(err, full) {
+	s.start(t, false)
+	s.ended(t, "job", ttl("0"))
+	if _, err := s.reconcile(t, "job"); !errors.Is(err, full) {
 		t.Errorf("Reconcile() = %v, want an error that brings the job again", err)
 	}
-	s.wantThere("job", true, "it is not archived")
-	told := strings.Join(s.told.about("job"), "\n")
+	s.wantThere(t, "job", true, "it is not archived")
+	told := strings.Join(s.Events.About("job"), "\n")
 	if !strings.Contains(told, "ArchiveFailed") || !strings.Contains(told, full.Error()) {
 		t.Errorf("Events: %q, want what the archive says", told)
 	}
 	full = nil
-	s.pass("job")
-	s.wantThere("job", false, "the archive has it")
+	s.pass(t, "job")
+	s.wantThere(t, "job", false, "the archive has it")
 }
 
 // TestArchiveSideBySide: an archive or a hub that answers slowly does not make the controller fall behind, because it
@@ -101,11 +101,11 @@ func TestArchiveSideBySide(t *testing.T) {
 		}
 	})
 	for i := range jobs {
-		s.ended(fmt.Sprintf("job-%d", i), ttl("0"))
+		s.ended(t, fmt.Sprintf("job-%d", i), ttl("0"))
 	}
-	s.start(true)
+	s.start(t, true)
 	for i := range jobs {
-		s.awaitGone(fmt.Sprintf("job-%d", i))
+		s.awaitGone(t, fmt.Sprintf("job-%d", i))
 	}
 }
 
@@ -118,23 +118,23 @@ func TestArchivedAgain(t *testing.T) {
 	s.options.Archive = archiver(func(context.Context, archive.Entry) error {
 		written++
 		if change { // Between the archive and the deletion.
-			s.annotate("job", "3600")
+			s.annotate(t, "job", "3600")
 		}
 		return nil
 	})
-	s.start(false)
-	s.ended("job", ttl("0"))
-	if again := s.pass("job"); again == 0 {
+	s.start(t, false)
+	s.ended(t, "job", ttl("0"))
+	if again := s.pass(t, "job"); again == 0 {
 		t.Error("the job does not come again after a conflict")
 	}
-	s.wantThere("job", true, "its owner has given it more time")
-	if s.pass("job"); written != 1 {
+	s.wantThere(t, "job", true, "its owner has given it more time")
+	if s.pass(t, "job"); written != 1 {
 		t.Errorf("archived %d times, want once", written)
 	}
 	change = false
-	s.annotate("job", "0")
-	s.pass("job")
-	s.wantThere("job", false, "its time is over again")
+	s.annotate(t, "job", "0")
+	s.pass(t, "job")
+	s.wantThere(t, "job", false, "its time is over again")
 	if written != 2 {
 		t.Errorf("archived %d times, want twice: the job had changed", written)
 	}
@@ -147,15 +147,15 @@ func TestArchiveOfAnotherJob(t *testing.T) {
 		t.Errorf("archived %v", entry.TrainJob)
 		return nil
 	})
-	s.start(false)
-	s.ended("job", ttl("0"))
-	s.sync()
+	s.start(t, false)
+	s.ended(t, "job", ttl("0"))
+	s.Settle(t, s.options.Hub)
 	s.stop()
-	check.Must(t, s.hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "job"}}))
-	check.Must(t, s.hub.Admin.Delete(t.Context(), check.Dispatch(t, s.hub.Admin, s.key("job"))))
-	s.submit("job")
-	if result, err := s.reconciler.Reconcile(t.Context(), request(s.key("job"))); err != nil || result.RequeueAfter == 0 {
+	check.Must(t, s.Hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "job"}}))
+	check.Must(t, s.Hub.Admin.Delete(t.Context(), s.Dispatch(t, "job")))
+	s.submit(t, "job")
+	if result, err := s.reconciler.Reconcile(t.Context(), request(s.Key("job"))); err != nil || result.RequeueAfter == 0 {
 		t.Errorf("Reconcile() = %v, %v, want another pass", result, err)
 	}
-	s.wantThere("job", true, "it is another job")
+	s.wantThere(t, "job", true, "it is another job")
 }
