@@ -77,21 +77,6 @@ func Dispatch(t testing.TB, reader client.Reader, key client.ObjectKey) *v1alpha
 	return d
 }
 
-// Cached waits until a worker's cache shows the copy as the worker's API server has it now. The cache never shows a
-// TrainJob without the label of this hub.
-func Cached(t testing.TB, cache, live client.Reader, key client.ObjectKey, hubID string) {
-	t.Helper()
-	version := func(copy *unstructured.Unstructured) string {
-		if copy == nil || copy.GetLabels()[v1alpha1.LabelHub] != hubID {
-			return "none"
-		}
-		return copy.GetResourceVersion()
-	}
-	Eventually(t, "worker's cache", func(g gomega.Gomega) {
-		g.Expect(version(TrainJob(t, cache, key))).To(gomega.Equal(version(TrainJob(t, live, key))))
-	})
-}
-
 // exists reads an object, and returns false if there is none.
 func exists(t testing.TB, reader client.Reader, key client.ObjectKey, object client.Object) bool {
 	t.Helper()

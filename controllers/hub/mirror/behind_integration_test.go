@@ -94,7 +94,7 @@ func TestEditedCopyThatStaysSo(t *testing.T) {
 		s := newScene(t, setting{})
 		s.getUnderWay(t)
 		s.edit(t, setTrainer)
-		must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+		must(t, s.worker.Cluster.Apply(t.Context(), fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -113,7 +113,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 		eventually(t, "admission on the worker", func(g gomega.Gomega) {
 			copy := s.copy(t)
 			delete(specOf(copy), "trainer")
-			g.Expect(s.worker.Update(t.Context(), copy, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("the trainer stays")))
+			g.Expect(s.worker.Admin.Update(t.Context(), copy, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("the trainer stays")))
 		})
 		s.restart()
 		s.reconcile(t)
@@ -166,7 +166,7 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s.reportRunning(t)
 	s.options.Recorder = recorder
 	s.restart()
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	foreign := s.createForeign(t)
 	jobSet := s.createJobSet(t, foreign)
@@ -175,7 +175,7 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s.awaitPods(t, 2)
 
 	s.expectQuiet(t, "a pod of the copy runs")
-	must(t, s.worker.Delete(t.Context(), ours, client.GracePeriodSeconds(0)))
+	must(t, s.worker.Admin.Delete(t.Context(), ours, client.GracePeriodSeconds(0)))
 	s.awaitPods(t, 1)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
@@ -195,8 +195,8 @@ func TestNamespaceDeletedOnTheWorker(t *testing.T) {
 	s.reportRunning(t)
 	s.options.Recorder = recorder
 	s.restart()
-	must(t, s.worker.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
-	must(t, s.worker.Delete(t.Context(), s.copy(t))) // As the namespace's controller does.
+	must(t, s.worker.Admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t))) // As the namespace's controller does.
 	s.settle(t)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
@@ -204,7 +204,7 @@ func TestNamespaceDeletedOnTheWorker(t *testing.T) {
 
 	d := s.dispatch(t)
 	d.Spec.Attempt, d.Status.History = 2, nil
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.reconcile(t)
 	d = s.dispatch(t)
 	if last := d.Status.History[len(d.Status.History)-1]; last.Outcome != v1alpha1.OutcomeRejected ||
@@ -234,7 +234,7 @@ func (s *scene) createPodOf(t *testing.T, name, jobSet string) *corev1.Pod {
 	t.Helper()
 	pod := s.newPod(name)
 	pod.Labels[jobsetv1alpha2.JobSetUIDKey] = jobSet
-	must(t, s.worker.Create(t.Context(), pod))
+	must(t, s.worker.Admin.Create(t.Context(), pod))
 	return pod
 }
 

@@ -6,6 +6,7 @@ package mirror_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,12 +26,12 @@ import (
 func (s *scene) clusterRuntime(t *testing.T) *trainer.ClusterTrainingRuntime {
 	t.Helper()
 	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "torch-distributed"}}
-	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(source), source))
-	own := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace, Labels: source.Labels}, Spec: source.Spec}
-	must(t, s.hub.Create(t.Context(), own))
+	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(source), source))
+	own := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: s.TrainJob(t, jobName).Spec.RuntimeRef.Name, Labels: source.Labels}, Spec: source.Spec}
+	must(t, s.Hub.Admin.Create(t.Context(), own))
 	t.Cleanup(func() {
-		must(t, client.IgnoreNotFound(s.hub.Delete(context.Background(), own)))
-		must(t, client.IgnoreNotFound(s.worker.Delete(context.Background(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: own.Name}})))
+		must(t, client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), own)))
+		must(t, client.IgnoreNotFound(s.worker.Admin.Delete(context.Background(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: own.Name}})))
 	})
 	return own
 }
@@ -43,7 +44,7 @@ func (s *scene) count(t *testing.T, runtime client.Object) {
 		Generation: job.GetGeneration(), Digest: trainjobs.Digest(job),
 		Runtime: fmt.Sprintf("%s.%d", runtime.GetUID(), runtime.GetGeneration()),
 	}
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
 func (s *scene) changeJob(change func(job *unstructured.Unstructured)) func(*testing.T, client.Object) {
@@ -51,7 +52,7 @@ func (s *scene) changeJob(change func(job *unstructured.Unstructured)) func(*tes
 		t.Helper()
 		job := s.job(t)
 		change(job)
-		must(t, s.hub.Update(t.Context(), job))
+		must(t, s.Hub.Admin.Update(t.Context(), job))
 	}
 }
 
@@ -64,16 +65,16 @@ func (s *scene) grow(t *testing.T, runtime client.Object) {
 	case *trainer.ClusterTrainingRuntime:
 		runtime.Spec.MLPolicy.NumNodes = ptr.To[int32](64)
 	}
-	must(t, s.hub.Update(t.Context(), runtime))
+	must(t, s.Hub.Admin.Update(t.Context(), runtime))
 }
 
 // renew deletes a runtime on the hub and creates it again as it was.
 func (s *scene) renew(t *testing.T, runtime client.Object) {
 	t.Helper()
-	must(t, s.hub.Delete(t.Context(), runtime.DeepCopyObject().(client.Object)))
+	must(t, s.Hub.Admin.Delete(t.Context(), runtime.DeepCopyObject().(client.Object)))
 	runtime.SetResourceVersion("")
 	runtime.SetUID("")
-	must(t, s.hub.Create(t.Context(), runtime))
+	must(t, s.Hub.Admin.Create(t.Context(), runtime))
 }
 
 // A copy is made from the job and the runtime for which its worker was chosen. If one of them has changed since, the
@@ -98,13 +99,16 @@ func TestJobThatChangesBeforeItsCopy(t *testing.T) {
 		"OfClusterMade":    {reason: "the same for the other kind", cluster: true, change: func(s *scene) change { return s.renew }, words: []string{"ClusterTrainingRuntime"}},
 		"ClusterUnchanged": {reason: "the usual course", cluster: true, change: func(*scene) change { return func(*testing.T, client.Object) {} }},
 		"RuntimeDeleted": {reason: "there is nothing to make the copy from", change: func(s *scene) change {
-			return func(t *testing.T, runtime client.Object) { t.Helper(); must(t, s.hub.Delete(t.Context(), runtime)) }
+			return func(t *testing.T, runtime client.Object) {
+				t.Helper()
+				must(t, s.Hub.Admin.Delete(t.Context(), runtime))
+			}
 		}, words: []string{"TrainingRuntime", "deleted"}},
 		"RuntimeLabelled": {reason: "its spec is the same", change: func(s *scene) change {
 			return func(t *testing.T, runtime client.Object) {
 				t.Helper()
 				runtime.SetLabels(map[string]string{"trainer.kubeflow.org/framework": "torch", "team": "b"})
-				must(t, s.hub.Update(t.Context(), runtime))
+				must(t, s.Hub.Admin.Update(t.Context(), runtime))
 			}
 		}},
 		"JobEdited": {reason: "it needs more", change: func(s *scene) change {
@@ -133,7 +137,7 @@ func TestJobThatChangesBeforeItsCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			with := ownRuntimeOf()
 			if tc.cluster {
-				with = setting{spec: map[string]any{"runtimeRef": map[string]any{"name": fmt.Sprintf("test-%d", namespaces.Load()+1)}}}
+				with = setting{spec: map[string]any{"runtimeRef": map[string]any{"name": strings.ToLower(name)}}}
 			}
 			s := newScene(t, with)
 			var runtime client.Object
@@ -146,7 +150,7 @@ func TestJobThatChangesBeforeItsCopy(t *testing.T) {
 				s.count(t, runtime)
 			}
 			tc.change(s)(t, runtime)
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			s.reconcile(t)
 			if len(tc.words) == 0 {
 				if s.copy(t) == nil {
@@ -158,7 +162,7 @@ func TestJobThatChangesBeforeItsCopy(t *testing.T) {
 				t.Errorf("%s: there is a copy", tc.reason)
 			}
 			onWorker := runtime.DeepCopyObject().(client.Object)
-			if err := s.worker.Get(t.Context(), client.ObjectKeyFromObject(runtime), onWorker); !apierrors.IsNotFound(err) {
+			if err := s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(runtime), onWorker); !apierrors.IsNotFound(err) {
 				t.Errorf("the runtime was brought to the worker: %v", err)
 			}
 			s.expectEnd(t, v1alpha1.OutcomeJobChanged, tc.words...)
@@ -224,7 +228,7 @@ func TestCacheThatIsBehindEndsNoAttempt(t *testing.T) {
 				d, job := s.dispatch(t), s.job(t)
 				job.SetLabels(map[string]string{"of": "tomorrow"})
 				d.Spec.Counted.Digest = trainjobs.Digest(job)
-				must(t, s.hub.Update(t.Context(), d))
+				must(t, s.Hub.Admin.Update(t.Context(), d))
 			},
 			change: func(found *unstructured.Unstructured) {
 				if found.GetKind() == trainer.TrainJobKind {
@@ -236,9 +240,9 @@ func TestCacheThatIsBehindEndsNoAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, ownRuntimeOf())
 			tc.count(t, s, s.ownRuntime(t))
-			s.options.HubReader = lateReader{s.hub, tc.change}
+			s.options.HubReader = lateReader{s.Hub.Admin, tc.change}
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			result := s.reconcile(t)
 			if d := s.dispatch(t); len(d.Status.History) > 0 || s.copy(t) != nil || result == (reconcile.Result{}) {
 				t.Errorf("%s: the history is %+v, the copy %v, and the job comes again after %v", tc.reason, d.Status.History, s.copy(t), result)

@@ -25,14 +25,14 @@ func TestNameLeadsToAnotherCluster(t *testing.T) {
 	s := newScene(t, setting{})
 	d := s.dispatch(t)
 	d.Spec.ClusterID = "the-former"
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.options.ClusterID = "the-present"
 	s.restart()
 	s.reconcile(t)
 	if copy := s.copy(t); copy != nil {
 		t.Errorf("a copy was created on a cluster that the job was not placed on: %v", copy)
 	}
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	s.reconcile(t)
 	if diff := cmp.Diff(d, s.dispatch(t)); diff != "" {
 		t.Errorf("the Dispatch was touched, and the copy on the former cluster would be forgotten (-before +after):\n%s", diff)
@@ -51,11 +51,11 @@ func TestNameLeadsToAnotherCluster(t *testing.T) {
 // deleted before the Dispatch is released.
 func TestReleaseFindsTheCopyThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
-	lagging := stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	lagging := stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 	s.reconcile(t)
 	s.options.Worker = lagging
 	s.restart()
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	s.reconcile(t)
 	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() == nil {
 		t.Errorf("the copy is not being deleted: %v", copy)
@@ -75,24 +75,24 @@ func TestCopyThatNoWatchHasShown(t *testing.T) {
 		over    func(*v1alpha1.Dispatch) bool
 	}{
 		"JobDeleted": {
-			func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) },
+			func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.job(t))) },
 			func(d *v1alpha1.Dispatch) bool { return d == nil },
 		},
 		"JobAndCopyDeleted": {
 			func(t *testing.T, s *scene) {
-				must(t, s.hub.Delete(t.Context(), s.job(t)))
-				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 			},
 			func(d *v1alpha1.Dispatch) bool { return d == nil },
 		},
 		"CopyDeleted": {
-			func(t *testing.T, s *scene) { must(t, s.worker.Delete(t.Context(), s.copy(t))) },
+			func(t *testing.T, s *scene) { must(t, s.worker.Admin.Delete(t.Context(), s.copy(t))) },
 			func(d *v1alpha1.Dispatch) bool { return d.AttemptEnded() },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 			s.restart()
 			s.reconcile(t)
 			test.happens(t, s)
@@ -108,7 +108,7 @@ func TestCopyThatNoWatchHasShown(t *testing.T) {
 				if result.RequeueAfter == 0 && d.DeletionTimestamp == nil {
 					t.Fatalf("nobody looks again, and the Dispatch stays: %+v", d)
 				}
-				s.clock.Step(result.RequeueAfter)
+				s.Clock.Step(result.RequeueAfter)
 			}
 			t.Errorf("the Dispatch stays: %+v", s.dispatch(t))
 		})
@@ -126,7 +126,7 @@ func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
 	labels := hidden.GetLabels()
 	delete(labels, v1alpha1.LabelHub)
 	hidden.SetLabels(labels)
-	must(t, s.worker.Update(t.Context(), hidden))
+	must(t, s.worker.Admin.Update(t.Context(), hidden))
 	s.settle(t)
 	before := s.dispatch(t)
 	s.reconcile(t)
@@ -141,7 +141,7 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	pod := s.createPod(t)
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
@@ -162,7 +162,7 @@ func TestAttemptEndsWithItsJobSet(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	jobSet := s.createJobSet(t, s.copy(t))
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
@@ -180,7 +180,7 @@ func TestAttemptEndsWithItsJobSet(t *testing.T) {
 func (s *scene) createPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	pod := s.newPod("job-node-0-0")
-	must(t, s.worker.Create(t.Context(), pod))
+	must(t, s.worker.Admin.Create(t.Context(), pod))
 	s.awaitPods(t, 1)
 	return pod
 }
@@ -196,7 +196,7 @@ func (s *scene) newPod(name string) *corev1.Pod {
 
 func (s *scene) deletePod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	must(t, s.worker.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	must(t, s.worker.Admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	s.awaitPods(t, 0)
 }
 
@@ -205,7 +205,7 @@ func (s *scene) awaitPods(t *testing.T, count int) {
 	t.Helper()
 	eventually(t, "pods in the worker's cache", func(g gomega.Gomega) {
 		var pods corev1.PodList
-		g.Expect(s.connection.Cache().List(t.Context(), &pods, client.InNamespace(s.key.Namespace))).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().List(t.Context(), &pods, client.InNamespace(s.key.Namespace))).To(gomega.Succeed())
 		g.Expect(pods.Items).To(gomega.HaveLen(count))
 	})
 }
@@ -215,15 +215,15 @@ func (s *scene) awaitPods(t *testing.T, count int) {
 func TestCopyOfTheNextDispatchIsLeftAlone(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
-	s.options.Hub = s.stuck(t, s.hubServer)
+	must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t)))
+	s.options.Hub = s.stuck(t, s.Hub.Cluster)
 	former := s.dispatch(t)
 	next := former.DeepCopy()
 	former.Finalizers = nil
-	must(t, s.hub.Update(t.Context(), former))
+	must(t, s.Hub.Admin.Update(t.Context(), former))
 	next.ObjectMeta = metav1.ObjectMeta{Namespace: former.Namespace, Name: former.Name, Finalizers: next.Finalizers}
 	next.Spec.Attempt++
-	must(t, s.hub.Create(t.Context(), next))
+	must(t, s.Hub.Admin.Create(t.Context(), next))
 	s.edit(t, func(copy *unstructured.Unstructured) {
 		annotations := copy.GetAnnotations()
 		annotations[v1alpha1.AnnotationAttempt] = strconv.Itoa(int(next.Spec.Attempt))
@@ -239,10 +239,10 @@ func TestCopyOfTheNextDispatchIsLeftAlone(t *testing.T) {
 // Fault: the previous leader has moved the job. The cache of the present leader does not show that yet.
 func TestNewLeaderDoubtsItsCache(t *testing.T) {
 	s := newScene(t, setting{})
-	s.options.Hub = s.stuck(t, s.hubServer)
+	s.options.Hub = s.stuck(t, s.Hub.Cluster)
 	moved := s.dispatch(t)
 	moved.Spec.Cluster, moved.Spec.Attempt = "elsewhere", 2
-	must(t, s.hub.Update(t.Context(), moved))
+	must(t, s.Hub.Admin.Update(t.Context(), moved))
 	s.restart()
 	if result := s.reconcile(t); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")

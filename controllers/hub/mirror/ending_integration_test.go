@@ -22,12 +22,12 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 	finalizer := func(t *testing.T, s *scene) {
 		copy := s.copy(t)
 		copy.SetFinalizers([]string{foreignFinalizer})
-		must(t, s.worker.Update(t.Context(), copy))
+		must(t, s.worker.Admin.Update(t.Context(), copy))
 		s.settle(t)
 	}
 	pod := func(t *testing.T, s *scene) { s.createPod(t) }
 	evict := func(t *testing.T, s *scene) { s.evict(t) }
-	remove := func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) }
+	remove := func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.job(t))) }
 	for name, test := range map[string]struct {
 		reason string
 		// holds keeps the copy, leave asks for its end.
@@ -46,14 +46,14 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 		"DeletedOnTheWorker": {
 			reason: "the job does not run, though it has a copy", holds: finalizer, want: foreignFinalizer,
 			leave: func(t *testing.T, s *scene) {
-				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 				s.settle(t)
 			},
 		},
 		"DeletedOnTheWorkerInBackground": {
 			reason: "the copy is gone, and its pods are not", holds: pod, want: "pod job-node-0-0 on node somewhere",
 			leave: func(t *testing.T, s *scene) {
-				must(t, s.worker.Delete(t.Context(), s.copy(t), client.PropagationPolicy("Background")))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t), client.PropagationPolicy("Background")))
 				s.settle(t)
 			},
 		},
@@ -61,7 +61,7 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
 			s.getUnderWay(t)
-			s.clock.Step(time.Minute)
+			s.Clock.Step(time.Minute)
 			s.reconcile(t) // The Dispatch says that there is a copy.
 			if test.finished {
 				s.trains(t, "succeeded", "Complete")
@@ -76,7 +76,7 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 			if said := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.DispatchMirrored); said.Reason == v1alpha1.ReasonAwaitingEnd {
 				t.Errorf("the Dispatch says %q at once: pods have their time to end", said.Message)
 			}
-			s.clock.Step(time.Minute)
+			s.Clock.Step(time.Minute)
 			s.reconcile(t)
 			awaited := s.dispatch(t)
 			said := meta.FindStatusCondition(awaited.Status.Conditions, v1alpha1.DispatchMirrored)
@@ -88,7 +88,7 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 				t.Errorf("the Dispatch says %s (%q, phase %s), want %q: %s", said.Reason, said.Message, awaited.Status.Phase, test.want, test.reason)
 			}
 			for range 3 {
-				s.clock.Step(5 * time.Minute)
+				s.Clock.Step(5 * time.Minute)
 				s.reconcile(t)
 			}
 			if again := s.dispatch(t); again.ResourceVersion != awaited.ResourceVersion {
@@ -96,13 +96,13 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 			}
 
 			var pods corev1.PodList
-			must(t, s.worker.List(t.Context(), &pods, client.InNamespace(s.key.Namespace)))
+			must(t, s.worker.Admin.List(t.Context(), &pods, client.InNamespace(s.key.Namespace)))
 			for i := range pods.Items {
 				s.deletePod(t, &pods.Items[i])
 			}
 			s.collect(t)
 			for range 10 {
-				s.clock.Step(time.Second)
+				s.Clock.Step(time.Second)
 				s.reconcile(t)
 			}
 			if d := s.dispatch(t); d != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // evictionWords are for the owner of the job.
@@ -53,7 +54,7 @@ func TestEviction(t *testing.T) {
 	s.expectQuiet(t, "the copy is going")
 	job := s.job(t)
 	job.Object["spec"].(map[string]any)["suspend"] = true
-	must(t, s.hub.Update(t.Context(), job))
+	must(t, s.Hub.Admin.Update(t.Context(), job))
 	pod := s.createPod(t)
 	s.collect(t)
 	s.restart()
@@ -69,7 +70,7 @@ func TestEviction(t *testing.T) {
 		t.Errorf("the Event is %q, want %q", got, want)
 	}
 	s.restart()
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "the attempt has ended")
 	if copy := s.copy(t); copy != nil {
 		t.Errorf("a copy was created after the end: %v", copy)
@@ -87,7 +88,7 @@ func TestEvictionBeforeTheCopy(t *testing.T) {
 	})
 	t.Run("AnswerLost", func(t *testing.T) { // The copy was created, the cache does not show it, and no process remembers it.
 		s := newScene(t, setting{})
-		lagging := stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+		lagging := stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 		s.reconcile(t)
 		s.evict(t)
 		s.options.Worker = lagging
@@ -102,11 +103,11 @@ func TestEvictionBeforeTheCopy(t *testing.T) {
 	})
 	t.Run("OldCopyInTheWay", func(t *testing.T) { // Of the attempt before, and the cache does not show it.
 		s := newScene(t, setting{})
-		lagging := stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+		lagging := stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 		s.reconcile(t)
 		old, d := s.copy(t), s.dispatch(t)
 		d.Spec.Attempt = 2
-		must(t, s.hub.Update(t.Context(), d))
+		must(t, s.Hub.Admin.Update(t.Context(), d))
 		s.evict(t)
 		s.options.Worker = lagging
 		s.restart()
@@ -145,13 +146,13 @@ func TestEvictionOfACopyThatEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
 			s.getUnderWay(t)
-			stale := s.stuck(t, s.workerServer)
+			stale := s.stuck(t, s.worker.Cluster)
 			if test.before {
-				say(t, s.worker, s.copy(t), "Complete", 0)
+				stage.Report(t, s.worker.Admin, s.copy(t), "Complete", 0)
 				s.settle(t)
 			}
 			usual := s.options.Worker
-			lagging := stuckWorker{cached: stale, live: s.worker}
+			lagging := stuckWorker{cached: stale, live: s.worker.Admin}
 			if test.live {
 				lagging.live = stale
 			}
@@ -168,7 +169,7 @@ func TestEvictionOfACopyThatEnds(t *testing.T) {
 				t.Error("it was not to be looked at again")
 			}
 			if !test.before {
-				say(t, s.worker, s.copy(t), "Complete", 0)
+				stage.Report(t, s.worker.Admin, s.copy(t), "Complete", 0)
 				s.settle(t)
 			}
 			s.options.Worker = usual
@@ -210,7 +211,7 @@ func TestEvictionWaitsForPodsBesideAForeignTrainJob(t *testing.T) {
 func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
 	before, lags := s.job(t), false
-	s.options.Hub = interceptor.NewClient(s.hubWatch, interceptor.Funcs{
+	s.options.Hub = interceptor.NewClient(s.Hub.Admin, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if job, ok := object.(*unstructured.Unstructured); ok && lags {
 				before.DeepCopyInto(job)
@@ -240,10 +241,10 @@ func TestNewLeaderTakesNothingBack(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	s.evictAndCollect(t)
-	s.options.Hub = s.stuck(t, s.hubServer)
+	s.options.Hub = s.stuck(t, s.Hub.Cluster)
 	moved, before := s.dispatch(t), s.job(t)
 	moved.Spec.Cluster, moved.Spec.Attempt, moved.Spec.Eviction = "elsewhere", 2, nil
-	must(t, s.hub.Update(t.Context(), moved))
+	must(t, s.Hub.Admin.Update(t.Context(), moved))
 	s.restart()
 	if result := s.expectQuiet(t, "it is not this worker's any more"); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")
@@ -263,12 +264,12 @@ func TestEvictionSurvivesRestarts(t *testing.T) {
 			s.getUnderWay(t)
 			usual := s.options
 			left := after
-			s.options.Hub = dying(s.hubWatch, &left)
+			s.options.Hub = dying(s.Hub.Admin, &left)
 			s.options.Worker = dyingWorker{Connection: usual.Worker, left: &left}
 			s.restart()
 			s.evict(t)
 			for died := false; !died && !s.dispatch(t).AttemptEnded(); {
-				s.clock.Step(endCheck)
+				s.Clock.Step(endCheck)
 				_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
 				if died = errors.Is(err, errDied); !died {
 					must(t, err)
@@ -296,7 +297,7 @@ func TestEvictionTakenBack(t *testing.T) {
 	s.getUnderWay(t)
 	usual, left := s.options, 1
 	s.options.Worker = dyingWorker{Connection: usual.Worker, left: &left}
-	s.options.Hub = dying(s.hubWatch, &left)
+	s.options.Hub = dying(s.Hub.Admin, &left)
 	s.restart()
 	s.evict(t)
 	if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); !errors.Is(err, errDied) {
@@ -304,7 +305,7 @@ func TestEvictionTakenBack(t *testing.T) {
 	}
 	d := s.expectEvicting(t)
 	d.Spec.Eviction = nil
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.options = usual
 	s.restart()
 	s.reconcile(t)
@@ -324,7 +325,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	pod := s.createPod(t)
 	s.collect(t)
 	d := s.dispatch(t)
-	must(t, s.hub.Delete(t.Context(), d))
+	must(t, s.Hub.Admin.Delete(t.Context(), d))
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
 		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
 	}
@@ -347,7 +348,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 func (s *scene) expectAttemptKept(t *testing.T, gone *v1alpha1.Dispatch) {
 	t.Helper()
 	tombstone := &v1alpha1.Tombstone{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(gone.Spec.TrainJob.UID)}, tombstone))
+	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(gone.Spec.TrainJob.UID)}, tombstone))
 	want := v1alpha1.TombstoneSpec{
 		Cluster: workerName, ClusterID: "id", TrainJob: gone.Spec.TrainJob, Namespace: gone.Namespace, Attempt: gone.Spec.Attempt,
 	}
@@ -362,7 +363,7 @@ func (s *scene) getUnderWay(t *testing.T) {
 	s.reconcile(t)
 	s.trains(t, "ready", "")
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	if s.job(t).Object["status"] == nil {
 		t.Fatal("the TrainJob does not say that it runs")
@@ -374,7 +375,7 @@ func (s *scene) evict(t *testing.T) {
 	t.Helper()
 	d := s.dispatch(t)
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: evictionWords, For: "preemptor"}
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
 // evictAndCollect evicts the job, and plays the worker's garbage collector when the copy was deleted: the copy is gone,
@@ -393,7 +394,7 @@ func (s *scene) createForeign(t *testing.T) *unstructured.Unstructured {
 	foreign.SetNamespace(s.key.Namespace)
 	foreign.SetName(s.key.Name)
 	foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
-	must(t, s.worker.Create(t.Context(), foreign))
+	must(t, s.worker.Admin.Create(t.Context(), foreign))
 	return foreign
 }
 
@@ -402,7 +403,7 @@ func (s *scene) collect(t *testing.T) {
 	t.Helper()
 	if going := s.copy(t); going != nil && going.GetDeletionTimestamp() != nil {
 		going.SetFinalizers(nil)
-		must(t, s.worker.Update(t.Context(), going))
+		must(t, s.worker.Admin.Update(t.Context(), going))
 	}
 	s.settle(t)
 }

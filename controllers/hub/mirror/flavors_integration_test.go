@@ -65,7 +65,7 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 			policy.Spec.HubFlavors = test.later
 			job := s.job(t)
 			specOf(job)["runtimePatches"] = []any{kueueEntry(kueue, "b200")}
-			must(t, s.hub.Update(t.Context(), job))
+			must(t, s.Hub.Admin.Update(t.Context(), job))
 			s.edit(t, func(copy *unstructured.Unstructured) {
 				patches, _ := specOf(copy)["runtimePatches"].([]any)
 				specOf(copy)["runtimePatches"] = append(patches, kueueEntry(kueue, "a100"))
@@ -74,7 +74,7 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 			s.restart()
 			for range 3 {
 				s.reconcile(t)
-				s.clock.Step(time.Minute)
+				s.Clock.Step(time.Minute)
 			}
 			copy := s.copy(t)
 			if diff := cmp.Diff(append(want, kueueEntry(kueue, "a100")), patchesWithoutTimes(copy)); diff != "" {

@@ -51,7 +51,7 @@ webhooks:
   rules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [CREATE], resources: [trainjobs]}]
   clientConfig: {url: "%[4]s", caBundle: %[5]s}
 `, s.key.Namespace, failurePolicy, seconds, server.URL, base64.StdEncoding.EncodeToString(ca))
-	must(t, s.workerServer.Apply(t.Context(), config))
+	must(t, s.worker.Cluster.Apply(t.Context(), config))
 }
 
 // If a webhook hangs and may fail, the worker creates the copy when the webhook's time is over. For other requests the
@@ -80,7 +80,7 @@ func (s *scene) awaitWebhook(t *testing.T, asked chan struct{}) {
 		probe := s.job(t).DeepCopy()
 		probe.SetResourceVersion("")
 		probe.SetUID("")
-		g.Expect(s.worker.Create(ctx, probe, client.DryRunAll)).NotTo(gomega.Succeed())
+		g.Expect(s.worker.Admin.Create(ctx, probe, client.DryRunAll)).NotTo(gomega.Succeed())
 		g.Expect(asked).To(gomega.Receive())
 	})
 	for len(asked) > 0 {
@@ -92,11 +92,11 @@ func (s *scene) awaitWebhook(t *testing.T, asked chan struct{}) {
 // worker is tried.
 func TestWebhookThatHangsAndMayNotFail(t *testing.T) {
 	s := newScene(t, setting{})
-	s.clock.Step(time.Minute) // The hub's caches are believed.
+	s.Clock.Step(time.Minute) // The hub's caches are believed.
 	asked := make(chan struct{}, 100)
 	s.hang(t, "Fail", 1, func() {
 		asked <- struct{}{}
-		s.clock.Step(30 * time.Second) // As long as a webhook can take.
+		s.Clock.Step(30 * time.Second) // As long as a webhook can take.
 	})
 	s.awaitWebhook(t, asked)
 	for range 3 {
@@ -143,10 +143,10 @@ func TestCreationsThatHang(t *testing.T) {
 	for name, arrives := range map[string]bool{"Lost": false, "Arrives": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			w := &slowWorker{Connection: s.connection, step: func() { s.clock.Step(time.Minute) }, arrives: arrives}
+			w := &slowWorker{Connection: s.worker.Connection, step: func() { s.Clock.Step(time.Minute) }, arrives: arrives}
 			s.options.Worker = w
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			for range 7 {
 				result := s.reconcile(t)
 				if s.dispatch(t).AttemptEnded() {
@@ -155,7 +155,7 @@ func TestCreationsThatHang(t *testing.T) {
 				if result.RequeueAfter <= 0 && !arrives {
 					t.Fatal("nobody looks again")
 				}
-				s.clock.Step(10 * time.Second)
+				s.Clock.Step(10 * time.Second)
 			}
 			s.reconcile(t)
 			if n := w.asked.Load(); n != 1 {

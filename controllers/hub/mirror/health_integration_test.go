@@ -57,7 +57,7 @@ func (s *scene) stall(t *testing.T, trouble *trainjobs.Trouble) {
 func (s *scene) gathered(t *testing.T) {
 	t.Helper()
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 }
 
@@ -89,7 +89,7 @@ func TestHealthIsTheWorkers(t *testing.T) {
 	s.gathered(t)
 	s.expectHealth(t, "at first", metav1.ConditionFalse, "ImagePullFailed", `on worker "worker": pod job-node-0-0: image registry.invalid`)
 	s.expectEvent(t, recorder, "Warning ImagePullFailed On worker worker: "+pullFailed.Message)
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	s.expectQuiet(t, "it is said")
 
 	for range 3 { // The trouble comes and goes.
@@ -97,23 +97,23 @@ func TestHealthIsTheWorkers(t *testing.T) {
 		if result := s.expectQuiet(t, "a trouble is shown for a while"); result.RequeueAfter <= 0 || result.RequeueAfter > healthWindow {
 			t.Errorf("its end is due after %s, want at most %s", result.RequeueAfter, healthWindow)
 		}
-		s.clock.Step(2 * time.Second)
+		s.Clock.Step(2 * time.Second)
 		s.stall(t, &pullFailed)
 		s.expectQuiet(t, "the same trouble again")
 	}
 	s.restart()
-	s.clock.Step(runningDelay)
+	s.Clock.Step(runningDelay)
 	s.expectQuiet(t, "another process knows the same")
 	if len(recorder.Events) > 0 {
 		t.Errorf("one more Event: %s", <-recorder.Events)
 	}
 
 	s.stall(t, nil)
-	s.clock.Step(healthWindow)
+	s.Clock.Step(healthWindow)
 	s.gathered(t)
 	s.expectHealth(t, "at the end", metav1.ConditionTrue, v1alpha1.ReasonRecovered, "no trouble")
 	s.expectEvent(t, recorder, "Normal Recovered On worker worker: no trouble of the copy is known any more")
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "the copy is well")
 }
 
@@ -126,7 +126,7 @@ func TestHealthOfAForgedMark(t *testing.T) {
 			annotations[v1alpha1.AnnotationStalled] = value
 			copy.SetAnnotations(annotations)
 		})
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 		s.expectQuiet(t, "it is not what an agent writes")
 	}
 }
@@ -137,18 +137,18 @@ func TestHealthIsNotStale(t *testing.T) {
 	s.stall(t, &pullFailed)
 	s.gathered(t)
 	d := s.dispatch(t)
-	record.Lose(&d.Status, d, v1alpha1.ReasonHold, "it does not answer", s.clock.Now())
+	record.Lose(&d.Status, d, v1alpha1.ReasonHold, "it does not answer", s.Clock.Now())
 	healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy)
 	if healthy.Status != metav1.ConditionUnknown || !strings.Contains(healthy.Message, "registry.invalid") {
 		t.Errorf("a lost worker leaves %+v, want Unknown with its last words", healthy)
 	}
-	must(t, s.hub.Status().Update(t.Context(), d))
+	must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	s.reconcile(t) // The worker answers.
 	s.gathered(t)
 	s.expectHealth(t, "when the worker is back", metav1.ConditionFalse, "ImagePullFailed", "registry.invalid")
 
 	d = s.dispatch(t)
-	record.End(&d.Status, d, v1alpha1.OutcomeAdmissionTimeout, "moved", s.clock.Now())
+	record.End(&d.Status, d, v1alpha1.OutcomeAdmissionTimeout, "moved", s.Clock.Now())
 	if healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy); healthy != nil {
 		t.Errorf("the next attempt begins with %+v", healthy)
 	}
@@ -177,9 +177,9 @@ func (r *podsReader) List(ctx context.Context, list client.ObjectList, options .
 func newSceneWithoutAgent(t *testing.T) (*scene, *podsReader) {
 	t.Helper()
 	s := newScene(t, setting{})
-	cached, err := s.connection.Client()
+	cached, err := s.worker.Connection.Client()
 	must(t, err)
-	reader := &podsReader{Reader: s.worker}
+	reader := &podsReader{Reader: s.worker.Admin}
 	s.options.Worker = stuckWorker{cached: cached, live: reader}
 	s.restart()
 	s.run(t)
@@ -200,7 +200,7 @@ func (s *scene) podWithoutImage(t *testing.T) *corev1.Pod {
 			Containers:                   []corev1.Container{{Name: "node", Image: "registry.invalid/llm"}},
 		},
 	}
-	must(t, s.worker.Create(t.Context(), pod))
+	must(t, s.worker.Admin.Create(t.Context(), pod))
 	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodPending,
 		ContainerStatuses: []corev1.ContainerStatus{{
@@ -209,7 +209,7 @@ func (s *scene) podWithoutImage(t *testing.T) *corev1.Pod {
 			},
 		}},
 	}
-	must(t, s.worker.Status().Update(t.Context(), pod))
+	must(t, s.worker.Admin.Status().Update(t.Context(), pod))
 	return pod
 }
 
@@ -223,11 +223,11 @@ func TestHealthWithoutAgent(t *testing.T) {
 	if reader.lists != 0 {
 		t.Errorf("the pods of a young copy were read %d times", reader.lists)
 	}
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "after a minute", metav1.ConditionFalse, "ImagePullFailed", "no such host")
 	for range 20 {
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 		s.expectQuiet(t, "it is as before")
 	}
 	if reader.lists < 4 || reader.lists > 8 {
@@ -238,7 +238,7 @@ func TestHealthWithoutAgent(t *testing.T) {
 	s.gathered(t)
 	s.expectHealth(t, "when it runs", metav1.ConditionTrue, v1alpha1.ReasonRecovered, "")
 	before := reader.lists
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "it runs")
 	if reader.lists != before {
 		t.Error("the pods of a copy that runs are read")
@@ -252,8 +252,8 @@ func TestHealthOfACopyWithoutPods(t *testing.T) {
 	jobSet.Object["status"] = map[string]any{"restarts": int64(0), "replicatedJobsStatus": []any{map[string]any{
 		"name": "node", "ready": int64(0), "succeeded": int64(0), "failed": int64(0), "active": int64(0), "suspended": int64(0),
 	}}}
-	must(t, s.worker.Status().Update(t.Context(), jobSet))
-	must(t, s.worker.Create(t.Context(), &corev1.Event{
+	must(t, s.worker.Admin.Status().Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Create(t.Context(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "refused"},
 		InvolvedObject: corev1.ObjectReference{Kind: "Job", Namespace: s.key.Namespace, Name: s.key.Name + "-node-0"},
 		Type:           corev1.EventTypeWarning, Reason: "FailedCreate", LastTimestamp: jobSet.GetCreationTimestamp(),
@@ -261,13 +261,13 @@ func TestHealthOfACopyWithoutPods(t *testing.T) {
 	}))
 	reader.refuseEvents = true
 	s.reconcile(t)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.expectQuiet(t, "it may just be starting")
-	s.clock.Step(20 * time.Minute)
+	s.Clock.Step(20 * time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "without the right to read Events", metav1.ConditionFalse, "NoPodReady", "no pod exists")
 	reader.refuseEvents = false
-	s.clock.Step(10 * time.Minute)
+	s.Clock.Step(10 * time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "with the right", metav1.ConditionFalse, "NoPodReady", "no pod exists; FailedCreate: exceeded quota: no-pods")
 }
@@ -277,12 +277,12 @@ func TestHealthIsHidden(t *testing.T) {
 	s, reader := newSceneWithoutAgent(t)
 	reader.refuse = true
 	s.reconcile(t)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "without the right", metav1.ConditionUnknown, v1alpha1.ReasonNotVisible, "may not list pods there")
 	reader.refuse = false
 	s.podWithoutImage(t)
-	s.clock.Step(10 * time.Minute)
+	s.Clock.Step(10 * time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "with the right", metav1.ConditionFalse, "ImagePullFailed", "no such host")
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // statusWindow is how long changes of a status are gathered. It does not come from the code, so that the tests notice a
@@ -49,7 +50,7 @@ func TestCopyIsCreatedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
 			if test.lags {
-				s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+				s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 				s.restart()
 			}
 			s.reconcile(t)
@@ -101,14 +102,14 @@ func TestEndIsFinal(t *testing.T) {
 			s := newScene(t, setting{})
 			s.reconcile(t)
 			if test.lags {
-				s.options.Hub = s.stuck(t, s.hubServer)
+				s.options.Hub = s.stuck(t, s.Hub.Cluster)
 			}
-			say(t, s.hub, s.job(t), "Complete", 0)
+			stage.Report(t, s.Hub.Admin, s.job(t), "Complete", 0)
 			ended := s.job(t)
 			if test.copy == "gone" {
-				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 			} else {
-				say(t, s.worker, s.copy(t), test.copy, 1)
+				stage.Report(t, s.worker.Admin, s.copy(t), test.copy, 1)
 			}
 			s.settle(t)
 
@@ -118,7 +119,7 @@ func TestEndIsFinal(t *testing.T) {
 				if result.RequeueAfter == 0 {
 					t.Errorf("the write conflict was not to be looked at again")
 				}
-				s.options.Hub = s.hub
+				s.options.Hub = s.Hub.Admin
 				s.restart()
 				s.reconcile(t)
 			}
@@ -133,10 +134,10 @@ func TestEndIsFinal(t *testing.T) {
 			}
 
 			if copy := s.copy(t); copy != nil {
-				say(t, s.worker, copy, "Failed", 2)
+				stage.Report(t, s.worker.Admin, copy, "Failed", 2)
 				s.settle(t)
 			}
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			s.restart()
 			s.reconcile(t)
@@ -182,9 +183,9 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 // A refusal ends the attempt, also while the hub's cache does not show that end yet.
 func TestRefusalByAdmission(t *testing.T) {
 	s := newScene(t, setting{})
-	s.options.Hub = s.stuck(t, s.hubServer)
+	s.options.Hub = s.stuck(t, s.Hub.Cluster)
 	s.restart()
-	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+	must(t, s.worker.Cluster.Apply(t.Context(), fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -207,7 +208,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	ended := s.dispatch(t)
 
 	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
-		must(t, s.worker.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		must(t, s.worker.Admin.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": s.key.Namespace},
 		}}))
 	}
@@ -224,7 +225,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 // A worker that cannot answer has not refused: the attempt goes on, and the copy is created when the worker can.
 func TestBrokenWebhookIsNoRefusal(t *testing.T) {
 	s := newScene(t, setting{})
-	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+	must(t, s.worker.Cluster.Apply(t.Context(), fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: %[1]s}
@@ -245,12 +246,12 @@ webhooks:
 		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
 			t.Errorf("Reconcile() = %v, want the worker's error, so that it is tried again", err)
 		}
-		s.clock.Step(time.Hour)
+		s.Clock.Step(time.Hour)
 	}
 	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 		t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
 	}
-	must(t, s.worker.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	must(t, s.worker.Admin.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 		"metadata": map[string]any{"name": s.key.Namespace},
 	}}))
@@ -270,8 +271,8 @@ func TestNameConflict(t *testing.T) {
 	}{
 		"OfTheWorker":      {reason: "a user of the worker made it; no cache shows it"},
 		"OfAnotherHub":     {reason: "two hubs share the worker", labels: map[string]string{v1alpha1.LabelHub: "hub-2", v1alpha1.LabelOriginUID: "x"}},
-		"OfAnotherOrigin":  {reason: "a copy that the record does not speak of, as after a restore", labels: map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "x"}},
-		"WithoutAnyOrigin": {reason: "our label alone says nothing", labels: map[string]string{v1alpha1.LabelHub: hubID}},
+		"OfAnotherOrigin":  {reason: "a copy that the record does not speak of, as after a restore", labels: map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: "x"}},
+		"WithoutAnyOrigin": {reason: "our label alone says nothing", labels: map[string]string{v1alpha1.LabelHub: stage.HubID}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
@@ -280,14 +281,14 @@ func TestNameConflict(t *testing.T) {
 			foreign.SetName(s.key.Name)
 			foreign.SetLabels(test.labels)
 			foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
-			must(t, s.worker.Create(t.Context(), foreign))
+			must(t, s.worker.Admin.Create(t.Context(), foreign))
 			s.settle(t)
 
 			s.reconcile(t)
 			s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
 			s.restart()
 			s.reconcile(t)
-			must(t, s.hub.Delete(t.Context(), s.job(t)))
+			must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 			for range 2 { // The Dispatch is deleted, and then released.
 				s.reconcile(t)
 			}
@@ -310,9 +311,9 @@ func TestCopyWithoutOurLabel(t *testing.T) {
 		hub, attempt string
 		want         string
 	}{
-		"TakenOff":      {attempt: "77", want: hubID},
+		"TakenOff":      {attempt: "77", want: stage.HubID},
 		"OfAnotherHub":  {attempt: "77", hub: "hub-2", want: "hub-2"},
-		"OfThisAttempt": {attempt: "1", want: hubID},
+		"OfThisAttempt": {attempt: "1", want: stage.HubID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
@@ -326,7 +327,7 @@ func TestCopyWithoutOurLabel(t *testing.T) {
 			old.SetLabels(labels)
 			old.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: test.attempt})
 			old.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
-			must(t, s.worker.Create(t.Context(), old))
+			must(t, s.worker.Admin.Create(t.Context(), old))
 			s.settle(t)
 
 			s.reconcile(t)
@@ -351,10 +352,10 @@ func TestCopyOfAHubFromTheSameBackup(t *testing.T) {
 		"Placed":  {before: func(*testing.T, *scene) {}},
 		"Evicted": {before: func(t *testing.T, s *scene) { s.evict(t) }},
 		"JobDeleted": {
-			before: func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) }, gone: true,
+			before: func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.job(t))) }, gone: true,
 		},
 		"DispatchDeleted": {
-			before: func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.dispatch(t))) }, gone: true,
+			before: func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t))) }, gone: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +366,7 @@ func TestCopyOfAHubFromTheSameBackup(t *testing.T) {
 			its.SetLabels(map[string]string{v1alpha1.LabelOriginUID: string(s.job(t).GetUID()), v1alpha1.LabelHub: "hub-2"})
 			its.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: "1"})
 			its.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
-			must(t, s.worker.Create(t.Context(), its))
+			must(t, s.worker.Admin.Create(t.Context(), its))
 			test.before(t, s)
 			s.reconcile(t)
 			if test.gone {
@@ -391,17 +392,17 @@ func TestWithdraw(t *testing.T) {
 	}{
 		"JobDeleted": {
 			reason: "the job is gone from the hub",
-			leave:  func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) },
+			leave:  func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.job(t))) },
 		},
 		"JobDeletedInForeground": {
 			reason: "the job waits for its Dispatch",
 			leave: func(t *testing.T, s *scene) {
-				must(t, s.hub.Delete(t.Context(), s.job(t), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+				must(t, s.Hub.Admin.Delete(t.Context(), s.job(t), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 			},
 		},
 		"DispatchDeleted": {
 			reason: "somebody evicts the job",
-			leave:  func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.dispatch(t))) },
+			leave:  func(t *testing.T, s *scene) { must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t))) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -422,7 +423,7 @@ func TestWithdraw(t *testing.T) {
 				t.Fatalf("the Dispatch was let go before the copy was gone: %+v", d)
 			}
 			going.SetFinalizers(nil) // The worker's garbage collector has deleted the pods.
-			must(t, s.worker.Update(t.Context(), going))
+			must(t, s.worker.Admin.Update(t.Context(), going))
 			s.settle(t)
 			for range 2 { // The Dispatch is deleted, if nobody has done that, and then released.
 				s.reconcileGone(t)
@@ -438,15 +439,15 @@ func TestWithdraw(t *testing.T) {
 func TestWithdrawDeletesNothingElse(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
-	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 	s.restart()
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	other := trainjobs.New()
 	other.SetNamespace(s.key.Namespace)
 	other.SetName(s.key.Name)
 	other.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
-	must(t, s.worker.Create(t.Context(), other))
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.worker.Admin.Create(t.Context(), other))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 
 	result := s.reconcile(t)
 	if result.RequeueAfter == 0 {
@@ -461,7 +462,7 @@ func TestWithdrawDeletesNothingElse(t *testing.T) {
 func TestStatusIsGathered(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
-	say(t, s.worker, s.copy(t), "", 1)
+	stage.Report(t, s.worker.Admin, s.copy(t), "", 1)
 	s.settle(t)
 
 	quiet := s.job(t)
@@ -474,32 +475,32 @@ func TestStatusIsGathered(t *testing.T) {
 	if result := s.reconcile(t); result.RequeueAfter != statusWindow {
 		t.Errorf("the first change is due after %s, want 1s", result.RequeueAfter)
 	}
-	s.clock.Step(900 * time.Millisecond)
-	say(t, s.worker, s.copy(t), "", 2)
+	s.Clock.Step(900 * time.Millisecond)
+	stage.Report(t, s.worker.Admin, s.copy(t), "", 2)
 	s.settle(t)
 	if result := s.reconcile(t); result.RequeueAfter != 100*time.Millisecond {
 		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
 	}
 	expectQuiet("within the second")
 
-	s.clock.Step(100 * time.Millisecond)
+	s.Clock.Step(100 * time.Millisecond)
 	s.reconcile(t)
 	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
 		t.Errorf("status after the second (-copy +hub):\n%s", diff)
 	}
 	quiet = s.job(t)
-	s.clock.Step(2 * time.Second)
+	s.Clock.Step(2 * time.Second)
 	if result := s.reconcile(t); result.RequeueAfter <= statusWindow {
 		t.Errorf("looked at again after %s although there is nothing to gather", result.RequeueAfter)
 	}
 	expectQuiet("with the same status")
 	s.restart()
 	s.reconcile(t)
-	s.clock.Step(2 * time.Second)
+	s.Clock.Step(2 * time.Second)
 	s.reconcile(t)
 	expectQuiet("with the same status by a new process")
 
-	say(t, s.worker, s.copy(t), "Failed", 0)
+	stage.Report(t, s.worker.Admin, s.copy(t), "Failed", 0)
 	s.settle(t)
 	s.reconcile(t)
 	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
@@ -510,7 +511,7 @@ func TestStatusIsGathered(t *testing.T) {
 	if !meta.IsStatusConditionTrue(finished.Status.Conditions, v1alpha1.DispatchFinished) {
 		t.Errorf("the Dispatch does not say the end: %+v", finished.Status)
 	}
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	expectQuiet("after the end")
 	if diff := cmp.Diff(finished, s.dispatch(t)); diff != "" {
@@ -524,26 +525,26 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
 	before := s.dispatch(t)
-	s.clock.Step(9 * time.Second)
+	s.Clock.Step(9 * time.Second)
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
 		t.Errorf("Running is due after %s, want 1s", result.RequeueAfter)
 	}
 	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 		t.Errorf("the Dispatch was written too early (-before +after):\n%s", diff)
 	}
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	s.reconcile(t)
 	running := s.dispatch(t)
 	if running.Status.Phase != v1alpha1.PhaseStarting || running.Status.CopyUID != s.copy(t).GetUID() {
 		t.Errorf("status of the Dispatch is %+v, want Starting with the copy's UID", running.Status)
 	}
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	if diff := cmp.Diff(running, s.dispatch(t)); diff != "" {
 		t.Errorf("the Dispatch was written again (-before +after):\n%s", diff)
 	}
 
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	s.restart()
 	for range 2 {
@@ -567,7 +568,7 @@ func TestPropagationIsNotAllowed(t *testing.T) {
 	s.restart()
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, fmt.Sprintf("no namespace %q", s.key.Namespace), "strict")
-	err := s.worker.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, &corev1.Namespace{})
+	err := s.worker.Admin.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, &corev1.Namespace{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("get Namespace on the worker: %v, want that there is none", err)
 	}
@@ -580,7 +581,7 @@ func (s *scene) patchTrainJobCRD(t *testing.T, patch string) {
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "trainjobs.trainer.kubeflow.org"},
 	}}
-	must(t, s.worker.Patch(context.WithoutCancel(t.Context()), crd, client.RawPatch(types.JSONPatchType, []byte(patch))))
+	must(t, s.worker.Admin.Patch(context.WithoutCancel(t.Context()), crd, client.RawPatch(types.JSONPatchType, []byte(patch))))
 }
 
 // expectEnd checks that the Dispatch says that the attempt has ended without a copy, with these words.
@@ -597,8 +598,8 @@ func (s *scene) expectEnd(t *testing.T, outcome v1alpha1.Outcome, words ...strin
 	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != outcome || d.Status.History[0].Cluster != workerName {
 		t.Fatalf("history is %+v, want one entry %s of the worker", d.Status.History, outcome)
 	}
-	if !d.Status.History[0].To.Time.Equal(s.clock.Now().Truncate(time.Second)) {
-		t.Errorf("the attempt ended at %s, want the time of the hub's clock, %s", d.Status.History[0].To, s.clock.Now())
+	if !d.Status.History[0].To.Time.Equal(s.Clock.Now().Truncate(time.Second)) {
+		t.Errorf("the attempt ended at %s, want the time of the hub's clock, %s", d.Status.History[0].To, s.Clock.Now())
 	}
 	for _, word := range words {
 		if !strings.Contains(condition.Message, word) || !strings.Contains(d.Status.History[0].Message, word) {
@@ -614,7 +615,7 @@ func (s *scene) awaitAnswer(t *testing.T, words string) {
 	eventually(t, "admission on the worker", func(g gomega.Gomega) {
 		probe := s.job(t)
 		probe.Object["metadata"] = map[string]any{"namespace": s.key.Namespace, "name": "probe"}
-		err := s.worker.Create(t.Context(), probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+		err := s.worker.Admin.Create(t.Context(), probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 		if words == "" {
 			g.Expect(err).NotTo(gomega.HaveOccurred())
 		} else {

@@ -53,9 +53,9 @@ func newHeldScene(t *testing.T, with setting) (*scene, *workloadReader) {
 	t.Helper()
 	s := newScene(t, with)
 	s.installKueue(t)
-	cached, err := s.connection.Client()
+	cached, err := s.worker.Connection.Client()
 	must(t, err)
-	reader := &workloadReader{Reader: s.worker}
+	reader := &workloadReader{Reader: s.worker.Admin}
 	s.options.Worker = stuckWorker{cached: cached, live: reader}
 	s.restart()
 	s.reconcile(t)
@@ -69,7 +69,7 @@ func (s *scene) says(t *testing.T, workload *unstructured.Unstructured, reason, 
 	workload.Object["status"] = map[string]any{"conditions": []any{map[string]any{
 		"type": "QuotaReserved", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-02T03:04:05Z",
 	}}}
-	must(t, s.worker.Update(t.Context(), workload))
+	must(t, s.worker.Admin.Update(t.Context(), workload))
 }
 
 func (s *scene) expectQueued(t *testing.T, reason, words string) {
@@ -88,7 +88,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 	s, reader := newHeldScene(t, setting{})
 	workload := s.createWorkload(t)
 	s.says(t, workload, "Pending", notNow)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	if result := s.reconcile(t); result.RequeueAfter <= 0 || result.RequeueAfter > 5*time.Second {
 		t.Errorf("the next look is after %s, want 5s", result.RequeueAfter)
 	}
@@ -103,7 +103,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 		s.expectQuiet(t, "the last words count for a while")
 	}
 	for range 2 { // The words are gathered like steps.
-		s.clock.Step(5 * time.Second)
+		s.Clock.Step(5 * time.Second)
 		s.reconcile(t)
 	}
 	s.expectQueued(t, v1alpha1.ReasonInadmissible, "is stopped")
@@ -121,7 +121,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 
 	s.edit(t, func(copy *unstructured.Unstructured) { specOf(copy)["suspend"] = false })
 	s.reconcile(t)
-	s.clock.Step(20 * time.Second) // The other process has just found the copy.
+	s.Clock.Step(20 * time.Second) // The other process has just found the copy.
 	s.reconcile(t)
 	d := s.dispatch(t)
 	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
@@ -129,7 +129,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 		t.Errorf("the copy runs, and the Dispatch says %s and %+v", d.Status.Phase, mirrored)
 	}
 	before := reader.reads
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "the copy runs")
 	if reader.reads != before {
 		t.Error("Workloads are read for a copy that runs")
@@ -172,13 +172,13 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 	class.SetName("high")
 	t.Run("Missing", func(t *testing.T) {
 		s, _ := newHeldScene(t, classed)
-		must(t, s.workerServer.Apply(t.Context(), crd))
+		must(t, s.worker.Cluster.Apply(t.Context(), crd))
 		s.reconcile(t)
 		if d := s.dispatch(t); d.Spec.Eviction != nil {
 			t.Fatalf("Kueue had no time to make a Workload: %+v", d.Spec.Eviction)
 		}
 		eventually(t, "API of classes", func(g gomega.Gomega) {
-			s.clock.Step(5 * time.Second)
+			s.Clock.Step(5 * time.Second)
 			s.reconcile(t)
 			d := s.dispatch(t)
 			g.Expect(d.Spec.Eviction).NotTo(gomega.BeNil())
@@ -188,10 +188,10 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 	})
 	t.Run("Default", func(t *testing.T) { // The hub's Kueue 0.20 has set it, and nobody has asked for it.
 		s, _ := newHeldScene(t, setting{labels: map[string]string{v1alpha1.LabelWorkloadPriorityClass: "default"}})
-		must(t, s.workerServer.Apply(t.Context(), crd))
+		must(t, s.worker.Cluster.Apply(t.Context(), crd))
 		s.reconcile(t)
 		eventually(t, "copy without a class", func(g gomega.Gomega) {
-			s.clock.Step(5 * time.Second)
+			s.Clock.Step(5 * time.Second)
 			s.reconcile(t)
 			g.Expect(s.copy(t).GetLabels()).NotTo(gomega.HaveKey(v1alpha1.LabelWorkloadPriorityClass))
 		})
@@ -203,12 +203,14 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 	})
 	t.Run("There", func(t *testing.T) {
 		s, _ := newHeldScene(t, classed)
-		must(t, s.workerServer.Apply(t.Context(), crd))
-		eventually(t, "class", func(g gomega.Gomega) { g.Expect(s.worker.Create(t.Context(), class.DeepCopy())).To(gomega.Succeed()) })
-		t.Cleanup(func() { must(t, s.worker.Delete(context.Background(), class)) })
+		must(t, s.worker.Cluster.Apply(t.Context(), crd))
+		eventually(t, "class", func(g gomega.Gomega) {
+			g.Expect(s.worker.Admin.Create(t.Context(), class.DeepCopy())).To(gomega.Succeed())
+		})
+		t.Cleanup(func() { must(t, s.worker.Admin.Delete(context.Background(), class)) })
 		for range 2 {
 			s.reconcile(t)
-			s.clock.Step(6 * time.Second)
+			s.Clock.Step(6 * time.Second)
 		}
 		if d := s.dispatch(t); d.Spec.Eviction != nil {
 			t.Errorf("the class is there: %+v", d.Spec.Eviction)
@@ -223,12 +225,12 @@ func TestNamespaceThatKueueDoesNotManage(t *testing.T) {
 	t.Run("New", func(t *testing.T) {
 		s, _ := newHeldScene(t, queued)
 		s.reconcile(t)
-		s.clock.Step(29 * time.Second)
+		s.Clock.Step(29 * time.Second)
 		s.reconcile(t)
 		if d := s.dispatch(t); d.Spec.Eviction != nil {
 			t.Fatalf("Kueue had no time to make a Workload: %+v", d.Spec.Eviction)
 		}
-		s.clock.Step(time.Second)
+		s.Clock.Step(time.Second)
 		s.reconcile(t)
 		if d := s.dispatch(t); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionRejected {
 			t.Fatalf("the eviction is %+v, want Rejected", d.Spec.Eviction)
@@ -248,7 +250,7 @@ func TestNamespaceThatKueueDoesNotManage(t *testing.T) {
 		s.suspendCopy(t)
 		for range 2 {
 			s.reconcile(t)
-			s.clock.Step(time.Minute)
+			s.Clock.Step(time.Minute)
 		}
 		s.reconcile(t)
 		if trainjobs.Suspended(s.copy(t)) {
@@ -263,12 +265,12 @@ func TestWorkloadsThatMayNotBeRead(t *testing.T) {
 	reader.closed = true
 	workload := s.createWorkload(t)
 	s.says(t, workload, "Pending", notNow)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	s.expectQueued(t, v1alpha1.ReasonHeldByWorker, "kubectl apply -k config/worker")
 	reader.closed = false
 	for range 2 {
-		s.clock.Step(5 * time.Second)
+		s.Clock.Step(5 * time.Second)
 		s.reconcile(t)
 	}
 	s.expectQueued(t, v1alpha1.ReasonWaitingForQuota, notNow)
@@ -278,10 +280,10 @@ func TestWorkloadsThatMayNotBeRead(t *testing.T) {
 func TestWorkloadFromTheCache(t *testing.T) {
 	s, counting := newScene(t, setting{}), v1alpha1.ClusterName("counting")
 	s.installQuota(t)
-	s.fleet.Ensure(counting, remote.Credentials{Config: s.workerServer.Config, Fingerprint: "admin"}, s.connection.Status().ClusterID,
+	s.Fleet.Ensure(counting, remote.Credentials{Config: s.worker.Cluster.Config, Fingerprint: "admin"}, s.worker.ID,
 		remote.CountQuota(true))
-	t.Cleanup(func() { s.fleet.Remove(counting) })
-	connection, _ := s.fleet.Get(counting)
+	t.Cleanup(func() { s.Fleet.Remove(counting) })
+	connection, _ := s.Fleet.Get(counting)
 	eventually(t, "cache of Workloads", func(g gomega.Gomega) {
 		err := connection.Cache().Get(context.Background(), s.key, newQuotaWorkload())
 		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "%v", err)
@@ -289,7 +291,7 @@ func TestWorkloadFromTheCache(t *testing.T) {
 	})
 	cached, err := connection.Client()
 	must(t, err)
-	reader := &workloadReader{Reader: s.worker}
+	reader := &workloadReader{Reader: s.worker.Admin}
 	s.options.Worker = stuckWorker{cached: cached, live: reader}
 	s.restart()
 	s.reconcile(t)
@@ -305,14 +307,14 @@ func TestWorkloadFromTheCache(t *testing.T) {
 		}},
 		"admissionChecks": []any{map[string]any{"name": "nodes", "state": "Pending", "message": "two nodes are made"}},
 	}
-	must(t, s.worker.Create(t.Context(), workload))
+	must(t, s.worker.Admin.Create(t.Context(), workload))
 	eventually(t, "Workload in the cache", func(g gomega.Gomega) {
 		g.Expect(connection.Cache().Get(context.Background(), client.ObjectKeyFromObject(workload), newQuotaWorkload())).To(gomega.Succeed())
 		seen := trainjobs.New()
 		g.Expect(cached.Get(context.Background(), s.key, seen)).To(gomega.Succeed())
 		g.Expect(trainjobs.Suspended(seen)).To(gomega.BeTrue())
 	})
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	s.expectQueued(t, v1alpha1.ReasonAdmissionChecks, "nodes (two nodes are made)")
 	if reader.reads != 0 {
@@ -323,18 +325,18 @@ func TestWorkloadFromTheCache(t *testing.T) {
 // installQuota gives the worker the CRDs of Kueue that are cached to count quota, until the test ends.
 func (s *scene) installQuota(t *testing.T) {
 	t.Helper()
-	must(t, s.workerServer.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	must(t, s.worker.Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
 	t.Cleanup(func() {
 		all := &unstructured.UnstructuredList{}
 		all.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
-		must(t, s.worker.List(context.Background(), all))
+		must(t, s.worker.Admin.List(context.Background(), all))
 		for i := range all.Items {
 			if strings.HasSuffix(all.Items[i].GetName(), "."+workloads.Group) {
-				must(t, s.worker.Delete(context.Background(), &all.Items[i]))
+				must(t, s.worker.Admin.Delete(context.Background(), &all.Items[i]))
 			}
 		}
 		eventually(t, "the end of Kueue's API", func(g gomega.Gomega) {
-			err := s.worker.Get(context.Background(), s.key, newQuotaWorkload())
+			err := s.worker.Admin.Get(context.Background(), s.key, newQuotaWorkload())
 			g.Expect(err != nil && !strings.Contains(err.Error(), `"`+s.key.Name+`" not found`)).To(gomega.BeTrue(), "%v", err)
 		})
 	})

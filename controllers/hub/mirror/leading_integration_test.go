@@ -4,7 +4,6 @@
 package mirror_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // A manager that was paused with a creation pending finds its caches as it left them. Another manager may lead. It may
@@ -25,24 +25,12 @@ import (
 func TestFormerLeaderWritesNothing(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	var leads atomic.Bool
-	ctx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, remote.Options{
-		HubID: hubID, ProbeInterval: time.Second, Scheme: s.scheme, Leading: leads.Load,
-	})
-	must(t, err)
-	t.Cleanup(func() {
-		end()
-		fleet.Wait()
-	})
-	credentials := remote.Credentials{Config: s.workerServer.Config, Fingerprint: "admin"}
-	fleet.Ensure(workerName, credentials, s.connection.Status().ClusterID)
-	connection, _ := fleet.Get(workerName)
-	eventually(t, "connection", func(g gomega.Gomega) {
-		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
-	})
-	s.options.Worker = connection
+	own := *s.worker
+	own.Join(stage.StartFleet(t, remote.Options{Scheme: s.Scheme, Leading: leads.Load}), workerName)
+	stage.AwaitConnected(t, own.Connection)
+	s.options.Worker = own.Connection
 	s.restart()
-	s.clock.Step(time.Minute) // The hub's caches are believed.
+	s.Clock.Step(time.Minute) // The hub's caches are believed.
 	before := s.dispatch(t)
 	for range 3 {
 		if result := s.reconcile(t); result.RequeueAfter != time.Second {
@@ -50,7 +38,7 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 		}
 	}
 	var namespace corev1.Namespace
-	err = s.worker.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &namespace)
+	err := s.worker.Admin.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &namespace)
 	if client.IgnoreNotFound(err) != nil || err == nil || s.copy(t) != nil {
 		t.Fatalf("something was created: the namespace (%v), or the copy", err)
 	}
@@ -64,9 +52,9 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 		t.Fatal("the leader creates no copy")
 	}
 	leads.Store(false)
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	eventually(t, "cache of the connection", func(g gomega.Gomega) {
-		g.Expect(read(t, connection.Cache(), s.key)).NotTo(gomega.BeNil())
+		g.Expect(read(t, own.Connection.Cache(), s.key)).NotTo(gomega.BeNil())
 	})
 	s.reconcile(t)
 	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
@@ -82,9 +70,9 @@ func TestFormerLeaderSaysNothing(t *testing.T) {
 	s := newScene(t, setting{})
 	var leads atomic.Bool
 	leads.Store(true)
-	config := rest.CopyConfig(s.hubServer.Config)
+	config := rest.CopyConfig(s.Hub.Cluster.Config)
 	config.Wrap(remote.OnlyLeaderWrites(leads.Load))
-	hub, err := client.New(config, client.Options{Scheme: s.scheme})
+	hub, err := client.New(config, client.Options{Scheme: s.Scheme})
 	must(t, err)
 	s.options.Hub = hub
 	s.restart()
@@ -93,7 +81,7 @@ func TestFormerLeaderSaysNothing(t *testing.T) {
 	s.reconcile(t)
 	before := s.dispatch(t)
 	leads.Store(false)
-	s.clock.Step(runningDelay)
+	s.Clock.Step(runningDelay)
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
 		t.Errorf("it looks again after %s, want a second", result.RequeueAfter)
 	}

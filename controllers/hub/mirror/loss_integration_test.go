@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // A copy that is to be fenced is created only where an agent would stop it, and with the challenge by which the agent
@@ -30,7 +31,7 @@ func TestFencedCopyNeedsAnAgent(t *testing.T) {
 			if result := s.expectQuiet(t, "the agent is silent"); result.RequeueAfter != time.Second {
 				t.Errorf("looked at again after %s, want 1s", result.RequeueAfter)
 			}
-			s.clock.Step(29 * time.Second)
+			s.Clock.Step(29 * time.Second)
 			s.expectNoCopy(t)
 		}
 		s.challenge = "1.7"
@@ -40,7 +41,7 @@ func TestFencedCopyNeedsAnAgent(t *testing.T) {
 	t.Run("Silent", func(t *testing.T) {
 		s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
 		s.reconcile(t)
-		s.clock.Step(30 * time.Second)
+		s.Clock.Step(30 * time.Second)
 		s.reconcile(t)
 		s.expectEnd(t, v1alpha1.OutcomeRejected, "the worker's agent does not answer")
 		s.expectNoCopy(t)
@@ -149,7 +150,7 @@ func TestGivenUpCopyIsNotHeard(t *testing.T) {
 			shown := s.dispatch(t)
 			s.giveUp(t)
 			if test.stale {
-				s.options.Hub = interceptor.NewClient(s.hubWatch, interceptor.Funcs{
+				s.options.Hub = interceptor.NewClient(s.Hub.Admin, interceptor.Funcs{
 					Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 						if d, ok := object.(*v1alpha1.Dispatch); ok {
 							shown.DeepCopyInto(d)
@@ -159,10 +160,10 @@ func TestGivenUpCopyIsNotHeard(t *testing.T) {
 					},
 				})
 			}
-			say(t, s.worker, s.copy(t), "Complete", 0)
+			stage.Report(t, s.worker.Admin, s.copy(t), "Complete", 0)
 			s.settle(t)
 			s.restart()
-			s.clock.Step(time.Minute) // The caches are not doubted any more.
+			s.Clock.Step(time.Minute) // The caches are not doubted any more.
 			job, copy := s.job(t), s.copy(t)
 			if result := s.expectQuiet(t, test.reason); test.stale && result.RequeueAfter == 0 {
 				t.Error("it was not to be looked at again")
@@ -195,7 +196,7 @@ func TestOutdatedChallengeIsRenewed(t *testing.T) {
 		}
 		s.expectAnnotations(t, map[string]string{v1alpha1.AnnotationChallenge: step.want})
 	}
-	say(t, s.worker, s.copy(t), "", 1)
+	stage.Report(t, s.worker.Admin, s.copy(t), "", 1)
 	s.settle(t)
 	s.challenge = "3.1"
 	s.reconcile(t)
@@ -208,7 +209,7 @@ func TestOutdatedChallengeIsRenewed(t *testing.T) {
 // reportRunning brings the scene to where the Dispatch says that there is a copy.
 func (s *scene) reportRunning(t *testing.T) {
 	t.Helper()
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	if d := s.dispatch(t); !d.WasCopied() {
 		t.Fatalf("the Dispatch does not say Running: %+v", d.Status)
@@ -223,13 +224,13 @@ func (s *scene) lose(t *testing.T) {
 		Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFencing, Message: "it is away",
 	})
 	d.Status.Phase, d.Status.Reason = v1alpha1.PhaseWorkerLost, v1alpha1.ReasonFencing
-	must(t, s.hub.Status().Update(t.Context(), d))
+	must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 }
 
 // giveUp ends the attempt of a worker that is lost.
 func (s *scene) giveUp(t *testing.T) {
 	t.Helper()
-	ender := records.Writer{Hub: s.hub, Clock: s.clock}
+	ender := records.Writer{Hub: s.Hub.Admin, Clock: s.Clock}
 	must(t, ender.TakeBackStatus(t.Context(), s.job(t)))
 	must(t, ender.End(t.Context(), s.dispatch(t), v1alpha1.OutcomeWorkerLost, "it is away"))
 }
@@ -250,7 +251,7 @@ func (s *scene) edit(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	copy := s.copy(t)
 	change(copy)
-	must(t, s.worker.Update(t.Context(), copy))
+	must(t, s.worker.Admin.Update(t.Context(), copy))
 	s.settle(t)
 }
 

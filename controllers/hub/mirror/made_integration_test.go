@@ -46,7 +46,7 @@ func TestEvictionOfACopyThatStarts(t *testing.T) {
 	for range 5 {
 		s.expectLook(t, "the Job may make pods")
 	}
-	must(t, s.worker.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	must(t, s.worker.Admin.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	for range 3 {
 		s.expectLook(t, "the Job was there a moment ago")
 	}
@@ -61,7 +61,7 @@ func TestEvictionCountsTheTimeOfLooks(t *testing.T) {
 	s.getUnderWay(t)
 	s.evictAndCollect(t)
 	s.expectLook(t, "the copy was there a moment ago")
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	for range 2 {
 		s.expectLook(t, "nobody has looked for a minute")
 	}
@@ -77,8 +77,8 @@ func TestEvictionWaitsForAnOrphanedJobSet(t *testing.T) {
 	jobSet := s.createJobSet(t, s.copy(t))
 	pod := s.createPodOf(t, "orphan", string(jobSet.GetUID()))
 	jobSet.SetOwnerReferences(nil)
-	must(t, s.worker.Update(t.Context(), jobSet))
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	for range 5 {
 		s.expectLook(t, "a pod of the JobSet runs")
@@ -98,7 +98,7 @@ func TestEvictionDoesNotWaitForAJobThatMakesNoPod(t *testing.T) {
 	ended.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Conditions: []batchv1.JobCondition{
 		{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue},
 	}}
-	must(t, s.worker.Status().Update(t.Context(), ended))
+	must(t, s.worker.Admin.Status().Update(t.Context(), ended))
 	s.createJob(t, func(job *batchv1.Job) { job.Name, job.Spec.Suspend = "suspended", ptr.To(true) })
 	s.reconcileGone(t)
 	s.expectPreempted(t)
@@ -109,7 +109,7 @@ func TestEvictionAsksForPodsThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	s.evictAndCollect(t)
-	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 	s.restart()
 	pod := s.createPod(t)
 	for range 5 {
@@ -123,7 +123,7 @@ func TestEvictionAsksForPodsThatTheCacheDoesNotShow(t *testing.T) {
 // A worker that does not let the hub read Jobs was joined by an earlier release. The hub looks at pods only.
 func TestEvictionWithoutTheRightToReadJobs(t *testing.T) {
 	s := newScene(t, setting{})
-	s.options.Worker = hidesJobs{s.connection}
+	s.options.Worker = hidesJobs{s.worker.Connection}
 	s.restart()
 	s.getUnderWay(t)
 	s.evictAndCollect(t)
@@ -138,7 +138,7 @@ func (s *scene) expectLook(t *testing.T, why string) {
 	if result := s.expectQuiet(t, why); result.RequeueAfter != endCheck {
 		t.Errorf("the worker is asked again after %s, want %s: %s", result.RequeueAfter, endCheck, why)
 	}
-	s.clock.Step(endCheck)
+	s.Clock.Step(endCheck)
 }
 
 // reconcileGone reconciles until the worker's controllers can make nothing of a copy any more that is gone.
@@ -149,7 +149,7 @@ func (s *scene) reconcileGone(t *testing.T) {
 		if d := s.dispatch(t); d == nil || d.AttemptEnded() {
 			return
 		}
-		s.clock.Step(endCheck)
+		s.Clock.Step(endCheck)
 	}
 }
 
@@ -161,7 +161,7 @@ func (s *scene) createJobSet(t *testing.T, of *unstructured.Unstructured) *unstr
 	jobSet.SetName(s.key.Name)
 	jobSet.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(of, trainjobs.GroupVersionKind)})
 	jobSet.Object["spec"] = map[string]any{}
-	must(t, s.worker.Create(t.Context(), jobSet))
+	must(t, s.worker.Admin.Create(t.Context(), jobSet))
 	s.settle(t)
 	return jobSet
 }
@@ -169,12 +169,12 @@ func (s *scene) createJobSet(t *testing.T, of *unstructured.Unstructured) *unstr
 // collectJobSet does what the worker's garbage collector does when what a deleted JobSet owns is gone.
 func (s *scene) collectJobSet(t *testing.T, jobSet *unstructured.Unstructured) {
 	t.Helper()
-	must(t, s.worker.Get(t.Context(), s.key, jobSet))
+	must(t, s.worker.Admin.Get(t.Context(), s.key, jobSet))
 	if jobSet.GetDeletionTimestamp() == nil {
 		t.Error("nobody deletes the JobSet")
 	}
 	jobSet.SetFinalizers(nil)
-	must(t, s.worker.Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Update(t.Context(), jobSet))
 	s.settle(t)
 }
 
@@ -191,7 +191,7 @@ func (s *scene) createJob(t *testing.T, change ...func(*batchv1.Job)) *batchv1.J
 	for _, f := range change {
 		f(job)
 	}
-	must(t, s.worker.Create(t.Context(), job))
+	must(t, s.worker.Admin.Create(t.Context(), job))
 	return job
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const enforce = "pod-security.kubernetes.io/enforce"
@@ -58,8 +59,8 @@ func TestNamespaceKeepsPodSecurity(t *testing.T) {
 	labels := map[string]string{
 		enforce: "restricted", enforce + "-version": "v1.30", "pod-security.kubernetes.io/warn": "restricted", "team": "a", "other": "b",
 	}
-	s.labelNamespace(t, s.hub, labels)
-	if err := s.hub.Create(t.Context(), s.intruder()); !apierrors.IsForbidden(err) {
+	s.labelNamespace(t, s.Hub.Admin, labels)
+	if err := s.Hub.Admin.Create(t.Context(), s.intruder()); !apierrors.IsForbidden(err) {
 		t.Fatalf("the hub lets the pod run: %v", err)
 	}
 	s.reconcile(t)
@@ -67,16 +68,16 @@ func TestNamespaceKeepsPodSecurity(t *testing.T) {
 		t.Fatal("there is no copy")
 	}
 	var made corev1.Namespace
-	must(t, s.worker.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &made))
+	must(t, s.worker.Admin.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &made))
 	for key, value := range labels {
 		if got, ok := made.Labels[key]; ok != (key != "other") || ok && got != value {
 			t.Errorf("label %s of the namespace on the worker is %q", key, got)
 		}
 	}
-	if made.Labels[v1alpha1.LabelPropagatedBy] != hubID {
+	if made.Labels[v1alpha1.LabelPropagatedBy] != stage.HubID {
 		t.Error("the namespace does not say who made it")
 	}
-	if err := s.worker.Create(t.Context(), s.intruder()); !apierrors.IsForbidden(err) {
+	if err := s.worker.Admin.Create(t.Context(), s.intruder()); !apierrors.IsForbidden(err) {
 		t.Errorf("the worker lets the pod run: %v", err)
 	}
 }
@@ -111,10 +112,10 @@ func TestLaxerNamespace(t *testing.T) {
 			s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
 				return tc.policy, nil
 			}
-			s.labelNamespace(t, s.hub, map[string]string{enforce: "restricted"})
-			s.labelNamespace(t, s.worker, tc.worker)
+			s.labelNamespace(t, s.Hub.Admin, map[string]string{enforce: "restricted"})
+			s.labelNamespace(t, s.worker.Admin, tc.worker)
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			before := s.namespaceOnWorker(t)
 			s.reconcile(t)
 			if s.namespaceOnWorker(t).ResourceVersion != before.ResourceVersion {
@@ -140,10 +141,10 @@ func (s *scene) namespaceOnWorker(t *testing.T) *corev1.Namespace {
 	found := &corev1.Namespace{}
 	key := types.NamespacedName{Name: s.key.Namespace}
 	eventually(t, "namespace in the worker's cache", func(g gomega.Gomega) {
-		g.Expect(s.worker.Get(t.Context(), key, found)).To(gomega.Succeed())
+		g.Expect(s.worker.Admin.Get(t.Context(), key, found)).To(gomega.Succeed())
 		seen := &metav1.PartialObjectMetadata{}
 		seen.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		g.Expect(s.connection.Cache().Get(t.Context(), key, seen)).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().Get(t.Context(), key, seen)).To(gomega.Succeed())
 		g.Expect(seen.ResourceVersion).To(gomega.Equal(found.ResourceVersion))
 	})
 	return found
@@ -154,10 +155,10 @@ func TestProtectedNamespaceGetsNoCopy(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	s.options.Protected = func(namespace string) bool { return namespace == s.key.Namespace }
 	s.restart()
-	s.clock.Step(time.Minute) // The hub's caches are believed.
+	s.Clock.Step(time.Minute) // The hub's caches are believed.
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, s.key.Namespace, "not dispatched")
-	if err := s.worker.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
+	if err := s.worker.Admin.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &corev1.Namespace{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the namespace was made on the worker: %v", err)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // runningDelay is how long a copy lives before its Dispatch says that it is there.
@@ -75,7 +76,7 @@ func trainerStep(state v1alpha1.StepState) []v1alpha1.Step {
 func (s *scene) jobSet(t *testing.T, restarts int64, resumed string) *unstructured.Unstructured {
 	t.Helper()
 	jobSet := newJobSet()
-	if err := s.worker.Get(t.Context(), s.key, jobSet); err != nil {
+	if err := s.worker.Admin.Get(t.Context(), s.key, jobSet); err != nil {
 		must(t, client.IgnoreNotFound(err))
 		jobSet = newJobSet()
 		jobSet.SetNamespace(s.key.Namespace)
@@ -89,7 +90,7 @@ func (s *scene) jobSet(t *testing.T, restarts int64, resumed string) *unstructur
 				"spec": map[string]any{"containers": []any{map[string]any{"name": "node", "image": "image"}}},
 			}}},
 		}}}
-		must(t, s.worker.Create(t.Context(), jobSet))
+		must(t, s.worker.Admin.Create(t.Context(), jobSet))
 	}
 	status := map[string]any{"restarts": restarts}
 	if resumed != "" {
@@ -98,7 +99,7 @@ func (s *scene) jobSet(t *testing.T, restarts int64, resumed string) *unstructur
 		}}
 	}
 	jobSet.Object["status"] = status
-	must(t, s.worker.Status().Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Status().Update(t.Context(), jobSet))
 	s.settle(t)
 	return jobSet
 }
@@ -108,21 +109,21 @@ func (s *scene) deleteJobSet(t *testing.T) {
 	jobSet := newJobSet()
 	jobSet.SetNamespace(s.key.Namespace)
 	jobSet.SetName(s.key.Name)
-	must(t, s.worker.Delete(t.Context(), jobSet, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	must(t, s.worker.Admin.Delete(t.Context(), jobSet, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	s.settle(t)
 }
 
 // trains makes the copy say what its trainer does: "ready", "succeeded", "failed", or none of these. end is as in say.
 func (s *scene) trains(t *testing.T, counter, end string) {
 	t.Helper()
-	say(t, s.worker, s.copy(t), end, 1)
+	stage.Report(t, s.worker.Admin, s.copy(t), end, 1)
 	if counter != "" {
 		copy := s.copy(t)
 		jobs, _, _ := unstructured.NestedSlice(copy.Object, "status", "jobsStatus")
 		fields := jobs[0].(map[string]any)
 		fields["active"], fields[counter] = int64(0), int64(1)
 		must(t, unstructured.SetNestedSlice(copy.Object, jobs, "status", "jobsStatus"))
-		must(t, s.worker.Status().Update(t.Context(), copy))
+		must(t, s.worker.Admin.Status().Update(t.Context(), copy))
 	}
 	s.settle(t)
 }
@@ -131,7 +132,7 @@ func (s *scene) trains(t *testing.T, counter, end string) {
 func (s *scene) run(t *testing.T) {
 	t.Helper()
 	s.reconcile(t)
-	s.clock.Step(runningDelay)
+	s.Clock.Step(runningDelay)
 	s.reconcile(t)
 	if d := s.dispatch(t); !d.WasCopied() {
 		t.Fatalf("phase is %s, and no copy is reported", d.Status.Phase)
@@ -158,7 +159,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 	for _, counter := range []string{"", "ready", "failed", ""} {
 		s.trains(t, counter, "")
 		s.expectQuiet(t, "a short job is written once")
-		s.clock.Step(2 * time.Second)
+		s.Clock.Step(2 * time.Second)
 		s.expectQuiet(t, "a short job is written once")
 	}
 	s.jobSet(t, 2, "")
@@ -170,7 +171,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 	})
 	finished := s.dispatch(t)
 	s.jobSet(t, 3, "")
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "it is over")
 	if count := writes(finished.ResourceVersion); count != 1 {
 		t.Errorf("the Dispatch was written %d times, want once", count)
@@ -180,7 +181,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 // watchDispatch returns a function that counts the changes of the Dispatch up to a version.
 func (s *scene) watchDispatch(t *testing.T) func(last string) int {
 	t.Helper()
-	watcher, err := s.hubWatch.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.key.Namespace))
+	watcher, err := s.Hub.Admin.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.key.Namespace))
 	must(t, err)
 	t.Cleanup(watcher.Stop)
 	return func(last string) (count int) {
@@ -209,34 +210,34 @@ func TestProgressIsGathered(t *testing.T) {
 	s.trains(t, "", "")
 	s.run(t)
 	s.expectCourse(t, "with the copy", course{Steps: trainerStep(v1alpha1.StepWaiting), Start: created})
-	s.clock.Step(2 * statusWindow)
+	s.Clock.Step(2 * statusWindow)
 	s.reconcile(t) // The TrainJob has got its status, too.
 
 	s.trains(t, "ready", "")
 	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != statusWindow {
 		t.Errorf("the change is due after %s, want %s", result.RequeueAfter, statusWindow)
 	}
-	s.clock.Step(900 * time.Millisecond)
+	s.Clock.Step(900 * time.Millisecond)
 	s.jobSet(t, 1, "")
 	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != 100*time.Millisecond {
 		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
 	}
-	s.clock.Step(100 * time.Millisecond)
+	s.Clock.Step(100 * time.Millisecond)
 	s.reconcile(t)
 	s.expectCourse(t, "after the second", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: created})
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "nothing has changed")
 
 	s.jobSet(t, 2, "") // The copy is as before.
 	s.expectQuiet(t, "changes are gathered")
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	s.expectCourse(t, "after a restart that only the JobSet knows", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: created})
 
 	s.trains(t, "", "")
 	s.expectQuiet(t, "changes are gathered")
 	s.trains(t, "ready", "")
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.expectQuiet(t, "what has changed back is no change")
 	s.trains(t, "", "")
 	if result := s.expectQuiet(t, "changes are gathered anew"); result.RequeueAfter != statusWindow {
@@ -245,7 +246,7 @@ func TestProgressIsGathered(t *testing.T) {
 	s.trains(t, "ready", "")
 
 	s.restart()
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "a new process has nothing new to say")
 	s.trains(t, "failed", "Failed")
 	s.reconcile(t)
@@ -259,7 +260,7 @@ func TestProgressOfAJobThatWaited(t *testing.T) {
 	s := newScene(t, setting{})
 	waiting := s.dispatch(t)
 	waiting.Status.Phase = v1alpha1.PhaseWaiting
-	must(t, s.hub.Status().Update(t.Context(), waiting))
+	must(t, s.Hub.Admin.Status().Update(t.Context(), waiting))
 	s.reconcile(t)
 	s.reconcile(t)
 	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseStarting {
@@ -267,11 +268,11 @@ func TestProgressOfAJobThatWaited(t *testing.T) {
 	}
 	s.trains(t, "ready", "")
 	s.expectQuiet(t, "it may be short")
-	s.clock.Step(runningDelay - time.Second)
+	s.Clock.Step(runningDelay - time.Second)
 	if result := s.expectQuiet(t, "it may be short"); result.RequeueAfter != time.Second {
 		t.Errorf("steps are due after %s, want 1s", result.RequeueAfter)
 	}
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	s.reconcile(t)
 	s.expectCourse(t, "after ten seconds", course{Steps: trainerStep(v1alpha1.StepRunning)})
 }
@@ -324,20 +325,20 @@ func TestStartOfASuspendedJob(t *testing.T) {
 	s.expectCourse(t, "while it runs", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: resumedAt})
 
 	must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
-	must(t, s.worker.Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Update(t.Context(), jobSet))
 	s.trains(t, "suspended", "")
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	s.expectCourse(t, "while it is suspended", course{Steps: trainerStep(v1alpha1.StepWaiting), Restarts: 2})
 
 	must(t, unstructured.SetNestedField(jobSet.Object, false, "spec", "suspend"))
-	must(t, s.worker.Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Update(t.Context(), jobSet))
 	const again = "2026-01-02T03:02:00Z"
 	s.jobSet(t, 1, again)
 	s.trains(t, "ready", "")
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	s.expectCourse(t, "when it goes on", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: again})
 }
@@ -351,7 +352,7 @@ func TestProgressOfAnotherAttempt(t *testing.T) {
 	s.run(t)
 	s.expectCourse(t, "of the first attempt", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 5, Start: resumedAt})
 
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.deleteJobSet(t)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
@@ -359,14 +360,14 @@ func TestProgressOfAnotherAttempt(t *testing.T) {
 
 	moved := s.dispatch(t)
 	moved.Spec.Attempt = 2
-	must(t, s.hub.Update(t.Context(), moved))
+	must(t, s.Hub.Admin.Update(t.Context(), moved))
 	s.reconcile(t)
 	s.run(t)
 	s.expectCourse(t, "of the second attempt, which has no JobSet yet", course{})
 	s.jobSet(t, 1, "2026-01-02T03:03:00Z")
 	s.trains(t, "ready", "")
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	s.expectCourse(t, "of the second attempt", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: "2026-01-02T03:03:00Z"})
 }
@@ -389,7 +390,7 @@ func TestWorkerThatHidesItsJobSets(t *testing.T) {
 func (s *scene) hideJobSets(t *testing.T) {
 	t.Helper()
 	name := "hides-" + s.key.Namespace
-	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+	must(t, s.worker.Cluster.Apply(t.Context(), fmt.Sprintf(`
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: %[1]s, namespace: %[2]s}
@@ -407,21 +408,16 @@ metadata: {name: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[2]s}]
 `, name, s.key.Namespace)))
-	kubeconfig, err := s.workerServer.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: s.key.Namespace, Name: name}, time.Hour)
+	kubeconfig, err := s.worker.Cluster.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: s.key.Namespace, Name: name}, time.Hour)
 	must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	must(t, err)
-	hiding := *s.environment
-	hiding.secretive = true
-	s.fleet.Ensure(v1alpha1.ClusterName(name), remote.Credentials{Config: config, Fingerprint: name}, s.connection.Status().ClusterID)
-	t.Cleanup(func() { s.fleet.Remove(v1alpha1.ClusterName(name)) })
-	hiding.connection, _ = s.fleet.Get(v1alpha1.ClusterName(name))
-	eventually(t, "connection that hides JobSets", func(g gomega.Gomega) {
-		status := hiding.connection.Status()
-		g.Expect(status.State).To(gomega.Equal(remote.Connected), status.Message)
-	})
-	s.environment = &hiding
-	s.options.Worker = hiding.connection
+	hiding := *s.worker
+	s.Fleet.Ensure(v1alpha1.ClusterName(name), remote.Credentials{Config: config, Fingerprint: name}, s.worker.Connection.Status().ClusterID)
+	t.Cleanup(func() { s.Fleet.Remove(v1alpha1.ClusterName(name)) })
+	hiding.Connection, _ = s.Fleet.Get(v1alpha1.ClusterName(name))
+	stage.AwaitConnected(t, hiding.Connection)
+	s.worker, s.secretive, s.options.Worker = &hiding, true, hiding.Connection
 	s.restart()
 }
 
@@ -441,25 +437,25 @@ func TestRestartByKueueIsCounted(t *testing.T) {
 			s.run(t)
 			if seen {
 				must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
-				must(t, s.worker.Update(t.Context(), jobSet))
+				must(t, s.worker.Admin.Update(t.Context(), jobSet))
 				s.trains(t, "suspended", "")
 				s.reconcile(t)
-				s.clock.Step(statusWindow)
+				s.Clock.Step(statusWindow)
 				s.reconcile(t)
 				must(t, unstructured.SetNestedField(jobSet.Object, false, "spec", "suspend"))
-				must(t, s.worker.Update(t.Context(), jobSet))
+				must(t, s.worker.Admin.Update(t.Context(), jobSet))
 			}
 			s.jobSet(t, 1, later)
 			s.trains(t, "ready", "")
 			s.reconcile(t)
-			s.clock.Step(statusWindow)
+			s.Clock.Step(statusWindow)
 			s.reconcile(t)
 			s.expectCourse(t, "after the restart", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: later})
 			if stops := s.dispatch(t).Status.Stops; stops != 1 {
 				t.Errorf("the Dispatch says %d stops, want 1", stops)
 			}
 			s.restart()
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.expectQuiet(t, "another process counts the same")
 			told := 0
 			for len(recorder.Events) > 0 {
@@ -486,21 +482,21 @@ func TestJobSetEvents(t *testing.T) {
 	foreign.SetNamespace(s.key.Namespace)
 	foreign.SetName("foreign")
 	foreign.Object["spec"] = jobSet.Object["spec"]
-	must(t, s.worker.Create(t.Context(), foreign))
+	must(t, s.worker.Admin.Create(t.Context(), foreign))
 	foreign.Object["status"] = map[string]any{"restarts": int64(7)}
-	must(t, s.worker.Status().Update(t.Context(), foreign))
+	must(t, s.worker.Admin.Status().Update(t.Context(), foreign))
 	eventually(t, "worker's cache", func(g gomega.Gomega) {
 		cached := newJobSet()
-		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(foreign), cached)).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(foreign), cached)).To(gomega.Succeed())
 		g.Expect(cached.GetResourceVersion()).To(gomega.Equal(foreign.GetResourceVersion()))
 	})
 	for restarts := int64(1); restarts <= 2; restarts++ {
 		s.jobSet(t, restarts, "")
 		wantKey(t, s.key, keys)
 	}
-	must(t, s.worker.Get(t.Context(), s.key, jobSet))
+	must(t, s.worker.Admin.Get(t.Context(), s.key, jobSet))
 	must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
-	must(t, s.worker.Update(t.Context(), jobSet))
+	must(t, s.worker.Admin.Update(t.Context(), jobSet))
 	wantKey(t, s.key, keys)
 	select {
 	case key := <-keys:
@@ -557,7 +553,7 @@ func (s *scene) listen(t *testing.T, boxes ...*inbox.Inbox) <-chan types.Namespa
 		}),
 	})
 	must(t, err)
-	must(t, c.Watch(mirror.JobSetEvents(s.connection.Cache())))
+	must(t, c.Watch(mirror.JobSetEvents(s.worker.Connection.Cache())))
 	for _, box := range boxes {
 		must(t, c.Watch(box.Source()))
 	}

@@ -24,7 +24,7 @@ func TestPrunerOfAWorkerLeavesCopiesAlone(t *testing.T) {
 	s := newScene(t, ownRuntimeOf())
 	own := s.ownRuntime(t)
 	job := s.job(t)
-	apply(t, s.hubServer, s.key.Namespace, fmt.Sprintf(`
+	apply(t, s.Hub.Cluster, s.key.Namespace, fmt.Sprintf(`
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: %s}
@@ -45,7 +45,7 @@ metadata: {name: %s}
 	}
 
 	keep := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\n"
-	apply(t, s.workerServer, s.key.Namespace, keep+`---
+	apply(t, s.worker.Cluster, s.key.Namespace, keep+`---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: of-the-worker}
@@ -56,8 +56,8 @@ kind: TrainingRuntime
 metadata: {name: of-the-worker}
 spec: {template: {spec: {}}}
 `)
-	apply(t, s.workerServer, s.key.Namespace, keep)
-	if pruned := check.TrainJob(t, s.worker, client.ObjectKey{Namespace: s.key.Namespace, Name: "of-the-worker"}); pruned != nil {
+	apply(t, s.worker.Cluster, s.key.Namespace, keep)
+	if pruned := check.TrainJob(t, s.worker.Admin, client.ObjectKey{Namespace: s.key.Namespace, Name: "of-the-worker"}); pruned != nil {
 		t.Fatalf("the tool has not deleted what is in its sources no more: %v", pruned)
 	}
 	if now := s.copy(t); now == nil || now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {
@@ -65,7 +65,7 @@ spec: {template: {spec: {}}}
 	}
 	runtime := &metav1.PartialObjectMetadata{}
 	runtime.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
-	if err := s.worker.Get(t.Context(), client.ObjectKeyFromObject(own), runtime); err != nil {
+	if err := s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(own), runtime); err != nil {
 		t.Errorf("the tool has deleted the runtime of the copy: %v", err)
 	}
 	if runtime.Labels["team"] != "a" {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // countingReader counts what is read from the hub's API server.
@@ -41,25 +43,25 @@ func TestNothingIsReadOnTheWayOfAJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			reader := &countingReader{Reader: s.hub}
+			reader := &countingReader{Reader: s.Hub.Admin}
 			s.options.HubReader = reader
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			s.reconcile(t)
-			s.clock.Step(tc.age)
+			s.Clock.Step(tc.age)
 			s.reconcile(t) // It says Running, or not yet.
 			if tc.speaks {
-				say(t, s.worker, s.copy(t), "", 1)
+				stage.Report(t, s.worker.Admin, s.copy(t), "", 1)
 				s.settle(t)
 				s.reconcile(t)
-				s.clock.Step(2 * time.Second)
+				s.Clock.Step(2 * time.Second)
 				s.reconcile(t)
 			}
 			if tc.restarted {
 				s.restart()
-				s.clock.Step(time.Minute)
+				s.Clock.Step(time.Minute)
 			}
-			say(t, s.worker, s.copy(t), "Complete", 0)
+			stage.Report(t, s.worker.Admin, s.copy(t), "Complete", 0)
 			s.settle(t)
 			s.reconcile(t)
 			if !s.dispatch(t).IsFinished() {

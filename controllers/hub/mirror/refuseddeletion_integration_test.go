@@ -33,11 +33,11 @@ func testDeletionIsRefused(t *testing.T, refusal error) {
 	t.Helper()
 	s := newScene(t, setting{})
 	s.reconcile(t)
-	allowed, err := s.connection.Client()
+	allowed, err := s.worker.Connection.Client()
 	must(t, err)
-	s.options.Worker = stuckWorker{cached: keeper{allowed, refusal}, live: s.worker}
+	s.options.Worker = stuckWorker{cached: keeper{allowed, refusal}, live: s.worker.Admin}
 	s.restart()
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	for range 2 {
 		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); !errors.Is(err, refusal) {
 			t.Fatalf("got error %v, want the refusal, so that it is tried again", err)
@@ -53,7 +53,7 @@ func testDeletionIsRefused(t *testing.T, refusal error) {
 		t.Error("the same was written again")
 	}
 
-	s.options.Worker = s.connection
+	s.options.Worker = s.worker.Connection
 	s.restart()
 	s.reconcile(t)
 	if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() == nil {

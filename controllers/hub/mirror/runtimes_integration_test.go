@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const runtimeName = "own"
@@ -29,7 +30,7 @@ const runtimeName = "own"
 func (s *scene) ownRuntime(t *testing.T) *trainer.TrainingRuntime {
 	t.Helper()
 	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "torch-distributed"}}
-	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(source), source))
+	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(source), source))
 	own := &trainer.TrainingRuntime{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.key.Namespace, Name: runtimeName, Labels: map[string]string{"trainer.kubeflow.org/framework": "torch", "team": "a"},
@@ -37,7 +38,7 @@ func (s *scene) ownRuntime(t *testing.T) *trainer.TrainingRuntime {
 		Spec: source.Spec,
 	}
 	own.Spec.MLPolicy.NumNodes = ptr.To[int32](3)
-	must(t, s.hub.Create(t.Context(), own))
+	must(t, s.Hub.Admin.Create(t.Context(), own))
 	return own
 }
 
@@ -55,10 +56,10 @@ func (s *scene) there(t *testing.T) *unstructured.Unstructured {
 	found.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
 	eventually(t, "runtime on the worker", func(g gomega.Gomega) {
 		key := client.ObjectKey{Namespace: s.key.Namespace, Name: runtimeName}
-		g.Expect(s.worker.Get(t.Context(), key, found)).To(gomega.Succeed())
+		g.Expect(s.worker.Admin.Get(t.Context(), key, found)).To(gomega.Succeed())
 		seen := &metav1.PartialObjectMetadata{}
 		seen.SetGroupVersionKind(found.GroupVersionKind())
-		g.Expect(s.connection.Cache().Get(t.Context(), key, seen)).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().Get(t.Context(), key, seen)).To(gomega.Succeed())
 		g.Expect(seen.ResourceVersion).To(gomega.Equal(found.GetResourceVersion()))
 	})
 	return found
@@ -68,12 +69,12 @@ func (s *scene) there(t *testing.T) *unstructured.Unstructured {
 func (s *scene) nextAttempt(t *testing.T) {
 	t.Helper()
 	if copy := s.copy(t); copy != nil {
-		must(t, s.worker.Delete(t.Context(), copy))
+		must(t, s.worker.Admin.Delete(t.Context(), copy))
 		s.settle(t)
 	}
 	d := s.dispatch(t)
 	d.Spec.Attempt++
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.reconcile(t)
 }
 
@@ -91,12 +92,12 @@ func TestRuntimeIsReplaced(t *testing.T) {
 			annotations := onWorker.GetAnnotations()
 			annotations["example.com/note"] = "keep"
 			onWorker.SetAnnotations(annotations)
-			must(t, s.worker.Update(t.Context(), onWorker))
+			must(t, s.worker.Admin.Update(t.Context(), onWorker))
 		}},
 		"NoAnnotations": {reason: "somebody has removed ours", before: func(t *testing.T, s *scene, onWorker *unstructured.Unstructured) {
 			t.Helper()
 			onWorker.SetAnnotations(nil)
-			must(t, s.worker.Update(t.Context(), onWorker))
+			must(t, s.worker.Admin.Update(t.Context(), onWorker))
 		}},
 		"Applied": {reason: "an earlier release applied it", before: func(t *testing.T, s *scene, onWorker *unstructured.Unstructured) {
 			t.Helper()
@@ -105,7 +106,7 @@ func TestRuntimeIsReplaced(t *testing.T) {
 			applied.SetNamespace(onWorker.GetNamespace())
 			applied.SetName(onWorker.GetName())
 			applied.SetLabels(onWorker.GetLabels())
-			must(t, s.worker.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("trainyard"), client.ForceOwnership))
+			must(t, s.worker.Admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("trainyard"), client.ForceOwnership))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,14 +120,14 @@ func TestRuntimeIsReplaced(t *testing.T) {
 			}
 			own.Spec.MLPolicy.NumNodes = nil
 			delete(own.Labels, "team")
-			must(t, s.hub.Update(t.Context(), own))
+			must(t, s.Hub.Admin.Update(t.Context(), own))
 			s.nextAttempt(t)
 
 			now := s.there(t)
 			if nodes, found, _ := unstructured.NestedInt64(now.Object, "spec", "mlPolicy", "numNodes"); found && nodes == 3 {
 				t.Errorf("%s: numNodes is still 3 on the worker", tc.reason)
 			}
-			want := map[string]string{"trainer.kubeflow.org/framework": "torch", v1alpha1.LabelPropagatedBy: hubID}
+			want := map[string]string{"trainer.kubeflow.org/framework": "torch", v1alpha1.LabelPropagatedBy: stage.HubID}
 			if diff := cmp.Diff(want, now.GetLabels()); diff != "" {
 				t.Errorf("labels (-want +got):\n%s", diff)
 			}
@@ -151,10 +152,10 @@ func TestRuntimeOfAnEarlierRelease(t *testing.T) {
 	own := s.ownRuntime(t)
 	left := own.DeepCopy()
 	left.ResourceVersion, left.UID = "", ""
-	left.Labels[v1alpha1.LabelPropagatedBy] = hubID
+	left.Labels[v1alpha1.LabelPropagatedBy] = stage.HubID
 	left.Annotations = map[string]string{v1alpha1.AnnotationSource: fmt.Sprintf("%s.%d", own.UID, own.Generation)}
 	left.Spec.MLPolicy.NumNodes = ptr.To[int32](7) // It was taken out of the hub's before.
-	must(t, s.worker.Create(t.Context(), left))
+	must(t, s.worker.Admin.Create(t.Context(), left))
 	s.there(t)
 	s.reconcile(t)
 	now := s.there(t)
@@ -185,16 +186,16 @@ func TestRuntimeFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 				s.reconcile(t)
 				s.there(t)
 				own.Spec.MLPolicy.NumNodes = nil
-				must(t, s.hub.Update(t.Context(), own))
-				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				must(t, s.Hub.Admin.Update(t.Context(), own))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 				s.settle(t)
 				d := s.dispatch(t)
 				d.Spec.Attempt++
-				must(t, s.hub.Update(t.Context(), d))
+				must(t, s.Hub.Admin.Update(t.Context(), d))
 			}
-			s.options.HubReader = fieldAdder{s.hub}
+			s.options.HubReader = fieldAdder{s.Hub.Admin}
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			s.reconcile(t)
 			s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.mlPolicy.ofTomorrow"`, runtimeName)
 			if s.copy(t) != nil {
@@ -210,22 +211,22 @@ func TestRuntimeThatBecameForeign(t *testing.T) {
 	own := s.ownRuntime(t)
 	s.reconcile(t)
 	onWorker := s.there(t)
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
-	lagging := s.stuck(t, s.workerServer, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
+	lagging := s.stuck(t, s.worker.Cluster, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
 		APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.TrainingRuntimeKind,
 	}})
-	must(t, s.worker.Delete(t.Context(), onWorker))
+	must(t, s.worker.Admin.Delete(t.Context(), onWorker))
 	foreign := own.DeepCopy()
 	foreign.ResourceVersion, foreign.UID, foreign.Labels = "", "", map[string]string{"of": "somebody"}
 	foreign.Spec.MLPolicy.NumNodes = ptr.To[int32](5)
-	must(t, s.worker.Create(t.Context(), foreign))
+	must(t, s.worker.Admin.Create(t.Context(), foreign))
 	own.Spec.MLPolicy.NumNodes = nil
-	must(t, s.hub.Update(t.Context(), own))
+	must(t, s.Hub.Admin.Update(t.Context(), own))
 	d := s.dispatch(t)
 	d.Spec.Attempt++
-	must(t, s.hub.Update(t.Context(), d))
-	s.options.Worker = stuckWorker{cached: lagging, live: s.worker}
+	must(t, s.Hub.Admin.Update(t.Context(), d))
+	s.options.Worker = stuckWorker{cached: lagging, live: s.worker.Admin}
 	s.restart()
 	result, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
 	if err != nil || result.RequeueAfter <= 0 {
@@ -257,7 +258,7 @@ func TestRuntimeInUse(t *testing.T) {
 			user.Object["status"] = map[string]any{"conditions": []any{map[string]any{
 				"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z",
 			}}}
-			must(t, s.worker.Status().Update(t.Context(), user))
+			must(t, s.worker.Admin.Status().Update(t.Context(), user))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,13 +274,13 @@ func TestRuntimeInUse(t *testing.T) {
 			user.SetUID("")
 			user.SetResourceVersion("")
 			delete(user.Object, "status")
-			must(t, s.worker.Create(t.Context(), user))
+			must(t, s.worker.Admin.Create(t.Context(), user))
 			if tc.before != nil {
 				tc.before(t, s, user)
 			}
 			s.settleCopy(t, user)
 			own.Spec.MLPolicy.NumNodes = nil
-			must(t, s.hub.Update(t.Context(), own))
+			must(t, s.Hub.Admin.Update(t.Context(), own))
 			s.nextAttempt(t)
 
 			copy := s.copy(t)
@@ -291,7 +292,7 @@ func TestRuntimeInUse(t *testing.T) {
 				t.Fatalf("the copy names runtime %q: %s", key.Name, tc.reason)
 			}
 			used := &trainer.TrainingRuntime{}
-			must(t, s.worker.Get(t.Context(), key, used))
+			must(t, s.worker.Admin.Get(t.Context(), key, used))
 			if used.Spec.MLPolicy.NumNodes != nil && *used.Spec.MLPolicy.NumNodes == 3 {
 				t.Errorf("the copy has the earlier version of the runtime: %s", tc.reason)
 			}
@@ -319,22 +320,22 @@ func TestNameOfTheNewerRuntimeIsTaken(t *testing.T) {
 	user.SetName(s.key.Name + "-user")
 	user.SetUID("")
 	user.SetResourceVersion("")
-	must(t, s.worker.Create(t.Context(), user))
+	must(t, s.worker.Admin.Create(t.Context(), user))
 	workloadOf(t, s, user)
 	s.settleCopy(t, user)
 	own.Spec.MLPolicy.NumNodes = nil
-	must(t, s.hub.Update(t.Context(), own))
+	must(t, s.Hub.Admin.Update(t.Context(), own))
 	foreign := own.DeepCopy()
 	foreign.Name = mirror.NewerName(runtimeName, fmt.Sprintf("%s.%d.replaced", own.UID, own.Generation))
 	foreign.ResourceVersion, foreign.UID, foreign.Labels = "", "", nil
-	must(t, s.worker.Create(t.Context(), foreign))
+	must(t, s.worker.Admin.Create(t.Context(), foreign))
 	s.seen(t, foreign.Name)
-	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	d := s.dispatch(t)
 	d.Spec.Attempt++
-	must(t, s.hub.Update(t.Context(), d))
-	s.clock.Step(time.Minute) // The hub's caches are believed.
+	must(t, s.Hub.Admin.Update(t.Context(), d))
+	s.Clock.Step(time.Minute) // The hub's caches are believed.
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, v1alpha1.ReasonRuntimeInUse, foreign.Name)
 }
@@ -347,7 +348,7 @@ func workloadOf(t *testing.T, s *scene, job *unstructured.Unstructured) {
 	workload.SetName("trainjob-" + job.GetName())
 	workload.SetLabels(map[string]string{"kueue.x-k8s.io/job-uid": string(job.GetUID())})
 	workload.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job, trainjobs.GroupVersionKind)})
-	must(t, s.worker.Create(t.Context(), workload))
+	must(t, s.worker.Admin.Create(t.Context(), workload))
 }
 
 // settleCopy waits until the worker's cache has a TrainJob as it is.
@@ -355,7 +356,7 @@ func (s *scene) settleCopy(t *testing.T, job *unstructured.Unstructured) {
 	t.Helper()
 	eventually(t, "TrainJob "+job.GetName()+" in the cache", func(g gomega.Gomega) {
 		seen := trainjobs.New()
-		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(job), seen)).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(job), seen)).To(gomega.Succeed())
 		g.Expect(seen.GetResourceVersion()).To(gomega.Equal(job.GetResourceVersion()))
 	})
 }
@@ -366,6 +367,6 @@ func (s *scene) seen(t *testing.T, name string) {
 	eventually(t, "runtime "+name+" in the cache", func(g gomega.Gomega) {
 		seen := &metav1.PartialObjectMetadata{}
 		seen.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
-		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKey{Namespace: s.key.Namespace, Name: name}, seen)).To(gomega.Succeed())
+		g.Expect(s.worker.Connection.Cache().Get(t.Context(), client.ObjectKey{Namespace: s.key.Namespace, Name: name}, seen)).To(gomega.Succeed())
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // Fault: the hub refuses the status of a TrainJob for a while, and the Dispatch says so. When the status is written,
@@ -25,7 +26,7 @@ func TestRefusalOfAStatusIsTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
 			refuses, conflicts := false, 0
-			s.options.Hub = interceptor.NewClient(s.hubWatch, interceptor.Funcs{
+			s.options.Hub = interceptor.NewClient(s.Hub.Admin, interceptor.Funcs{
 				SubResourcePatch: func(
 					ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch,
 					options ...client.SubResourcePatchOption,
@@ -44,14 +45,14 @@ func TestRefusalOfAStatusIsTakenBack(t *testing.T) {
 			s.restart()
 			s.getUnderWay(t)
 			refuses = true
-			say(t, s.worker, s.copy(t), end, 2)
+			stage.Report(t, s.worker.Admin, s.copy(t), end, 2)
 			s.settle(t)
 			said := func() bool {
 				return meta.IsStatusConditionTrue(s.dispatch(t).Status.Conditions, v1alpha1.DispatchWriteRefused)
 			}
 			for range 2 { // A change of a live copy's status is gathered for a second.
 				_, _ = s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
-				s.clock.Step(2 * time.Second)
+				s.Clock.Step(2 * time.Second)
 			}
 			if !said() {
 				t.Fatalf("the Dispatch does not say that the status is refused: %+v", s.dispatch(t).Status.Conditions)
@@ -59,7 +60,7 @@ func TestRefusalOfAStatusIsTakenBack(t *testing.T) {
 			refuses, conflicts = false, 1
 			for range 3 {
 				s.reconcile(t)
-				s.clock.Step(2 * time.Second)
+				s.Clock.Step(2 * time.Second)
 			}
 			if conflicts > 0 {
 				t.Fatal("nobody wrote the Dispatch after the status")

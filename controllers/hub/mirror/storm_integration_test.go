@@ -26,9 +26,9 @@ func TestLargeStatusIsCut(t *testing.T) {
 		conditions = append(conditions, condition(fmt.Sprint("Large", i), "True", strings.Repeat("𝄞", 30000)))
 	}
 	s.tell(t, conditions, 3)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	shown := s.job(t)
 	if size := statusSize(t, shown); size == 0 || size > trainjobs.MaxStatus {
@@ -61,7 +61,7 @@ func TestCopyThatChangesForEver(t *testing.T) {
 	const seconds = 120
 	for i := range seconds {
 		s.tell(t, []any{condition("Storm", "True", fmt.Sprint(i))}, int64(i/2%2)) // The step is Waiting or Running.
-		s.clock.Step(time.Second)
+		s.Clock.Step(time.Second)
 		s.reconcile(t)
 		if now := s.job(t).GetResourceVersion(); now != job {
 			job, jobWrites = now, jobWrites+1
@@ -90,10 +90,10 @@ func TestWorkerWithoutBudget(t *testing.T) {
 	s.options.Budget = mirror.NewBudget()
 	s.restart()
 	s.reconcile(t)
-	s.options.Budget.Drain(s.clock.Now(), 20*time.Second)
+	s.options.Budget.Drain(s.Clock.Now(), 20*time.Second)
 	s.tell(t, nil, 1)
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	s.reconcile(t)
 	first := s.job(t)
 	if len(trainjobs.JobsStatus(first)) != 1 {
@@ -102,17 +102,17 @@ func TestWorkerWithoutBudget(t *testing.T) {
 
 	s.tell(t, nil, 2)
 	s.reconcile(t)
-	s.clock.Step(statusWindow)
+	s.Clock.Step(statusWindow)
 	if result := s.reconcile(t); result.RequeueAfter == 0 || s.job(t).GetResourceVersion() != first.GetResourceVersion() {
 		t.Errorf("a change was written, or is not looked at again (%+v), though the worker has no budget", result)
 	}
-	s.clock.Step(20 * time.Second)
+	s.Clock.Step(20 * time.Second)
 	s.reconcile(t)
 	if jobs := trainjobs.JobsStatus(s.job(t)); len(jobs) != 1 || *jobs[0].Active != 2 {
 		t.Errorf("the change is not shown after its turn has come: %+v", jobs)
 	}
 
-	s.options.Budget.Drain(s.clock.Now(), 20*time.Second)
+	s.options.Budget.Drain(s.Clock.Now(), 20*time.Second)
 	s.tell(t, []any{condition("Failed", "True", "it broke")}, 0)
 	s.reconcile(t)
 	if trainjobs.Terminal(s.job(t)) == nil || !s.dispatch(t).IsFinished() {
@@ -130,7 +130,7 @@ func (s *scene) tell(t *testing.T, conditions []any, active int64) {
 	if len(conditions) > 0 {
 		must(t, unstructured.SetNestedSlice(copy.Object, conditions, "status", "conditions"))
 	}
-	must(t, s.worker.Status().Update(t.Context(), copy))
+	must(t, s.worker.Admin.Status().Update(t.Context(), copy))
 	s.settle(t)
 }
 

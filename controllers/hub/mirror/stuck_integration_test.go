@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // Faults: the worker has lost JobSet's CRD, a JobSet that is not the copy's has its name, or nobody can make the copy's
@@ -63,24 +64,24 @@ func TestStuckCopyIsARefusal(t *testing.T) {
 			s.reconcile(t)
 			copy := s.copy(t)
 			if test.runs {
-				say(t, s.worker, copy, "", 1)
+				stage.Report(t, s.worker.Admin, copy, "", 1)
 			}
 			if test.stalled != "" {
 				copy.SetAnnotations(withAnnotation(copy, v1alpha1.AnnotationStalled, test.stalled))
-				must(t, s.worker.Update(t.Context(), copy))
+				must(t, s.worker.Admin.Update(t.Context(), copy))
 			}
 			if test.event != "" {
 				s.warnOfCopy(t, test.event)
 			}
 			s.settle(t)
 			s.reconcile(t)
-			s.clock.Step(59 * time.Second)
+			s.Clock.Step(59 * time.Second)
 			s.reconcile(t)
 			if eviction := s.dispatch(t).Spec.Eviction; eviction != nil {
 				t.Fatalf("eviction %+v after less than a minute", eviction)
 			}
 			for range 3 { // What the Events say is asked after a minute, and has to last for another minute.
-				s.clock.Step(61 * time.Second)
+				s.Clock.Step(61 * time.Second)
 				s.reconcile(t)
 			}
 			d := s.dispatch(t)
@@ -96,7 +97,7 @@ func TestStuckCopyIsARefusal(t *testing.T) {
 			var other *unstructured.Unstructured
 			if test.other != nil {
 				other = newJobSet()
-				must(t, s.worker.Get(t.Context(), s.key, other))
+				must(t, s.worker.Admin.Get(t.Context(), s.key, other))
 			}
 			s.collect(t)
 			s.reconcileGone(t)
@@ -105,7 +106,7 @@ func TestStuckCopyIsARefusal(t *testing.T) {
 				return
 			}
 			after := newJobSet()
-			must(t, s.worker.Get(t.Context(), s.key, after))
+			must(t, s.worker.Admin.Get(t.Context(), s.key, after))
 			if diff := cmp.Diff(other, after); diff != "" {
 				t.Errorf("the other JobSet was touched (-before +after):\n%s", diff)
 			}
@@ -127,7 +128,7 @@ func (s *scene) createOtherJobSet(t *testing.T) {
 	jobSet.SetNamespace(s.key.Namespace)
 	jobSet.SetName(s.key.Name)
 	jobSet.Object["spec"] = map[string]any{}
-	must(t, s.worker.Create(t.Context(), jobSet))
+	must(t, s.worker.Admin.Create(t.Context(), jobSet))
 	s.createPodOf(t, "others", string(jobSet.GetUID()))
 	s.awaitPods(t, 1)
 	eventually(t, "the next second", func(g gomega.Gomega) {
@@ -148,7 +149,7 @@ func (s *scene) createPredecessor(t *testing.T) {
 // warnOfCopy records an Event as the Kubeflow Trainer does when it cannot make the JobSet of the copy.
 func (s *scene) warnOfCopy(t *testing.T, message string) {
 	t.Helper()
-	must(t, s.worker.Create(t.Context(), &corev1.Event{
+	must(t, s.worker.Admin.Create(t.Context(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "not-created"},
 		InvolvedObject: corev1.ObjectReference{Kind: trainer.TrainJobKind, Namespace: s.key.Namespace, Name: s.key.Name},
 		Type:           corev1.EventTypeWarning, Reason: "TrainJobResourcesCreationFailed", Message: message, LastTimestamp: metav1.Now(),

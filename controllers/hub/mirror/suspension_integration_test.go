@@ -35,7 +35,7 @@ func TestCopyInAQueueOfTheWorker(t *testing.T) {
 		t.Error("Kueue has made no Workload yet, and nobody looks again")
 	}
 	s.createWorkload(t)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.reconcile(t)
 	if now := s.copy(t); now.GetResourceVersion() != version {
 		t.Errorf("the copy was written, against Kueue (spec.suspend: %t)", trainjobs.Suspended(now))
@@ -54,7 +54,7 @@ func TestCopyInAQueueOfTheWorker(t *testing.T) {
 	version = s.copy(t).GetResourceVersion()
 	for range 2 {
 		s.reconcile(t)
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 	}
 	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseRunning || status.Reason != v1alpha1.ReasonCopied {
 		t.Errorf("the Dispatch says %s/%s, want Running/Copied", status.Phase, status.Reason)
@@ -87,7 +87,7 @@ func TestSuspensionThatIsNotKueues(t *testing.T) {
 		if !trainjobs.Suspended(s.copy(t)) {
 			t.Error("Kueue had no time to make the Workload")
 		}
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 		s.reconcile(t)
 		if trainjobs.Suspended(s.copy(t)) {
 			t.Error("the copy stays suspended")
@@ -100,10 +100,10 @@ func TestSuspensionThatIsNotKueues(t *testing.T) {
 		s.suspendCopy(t)
 		workload := s.createWorkload(t)
 		workload.SetOwnerReferences(nil)
-		must(t, s.worker.Update(t.Context(), workload))
+		must(t, s.worker.Admin.Update(t.Context(), workload))
 		for range 2 {
 			s.reconcile(t)
-			s.clock.Step(time.Minute)
+			s.Clock.Step(time.Minute)
 		}
 		if trainjobs.Suspended(s.copy(t)) {
 			t.Error("a label on an object of somebody keeps the copy suspended")
@@ -121,7 +121,7 @@ func TestFieldAddedOnTheHub(t *testing.T) {
 	job := s.job(t)
 	specOf(job)["activeDeadlineSeconds"] = int64(3600)
 	specOf(job)["runtimePatches"] = []any{map[string]any{"manager": "a.dev/b"}}
-	must(t, s.hub.Update(t.Context(), job))
+	must(t, s.Hub.Admin.Update(t.Context(), job))
 	s.edit(t, func(copy *unstructured.Unstructured) { specOf(copy)["suspend"] = true }) // So that there is a generation to look at.
 	for range 3 {
 		s.reconcile(t)
@@ -148,14 +148,14 @@ func TestSuspendedJobLosesItsCopy(t *testing.T) {
 	pod := s.createPod(t)
 	job := s.job(t)
 	specOf(job)["suspend"] = true
-	must(t, s.hub.Update(t.Context(), job))
+	must(t, s.Hub.Admin.Update(t.Context(), job))
 	s.reconcile(t)
 	if copy := s.copy(t); copy == nil || trainjobs.Suspended(copy) || copy.GetDeletionTimestamp() != nil {
 		t.Errorf("the mirror acted before the eviction was on record: %v", copy)
 	}
 	d := s.dispatch(t)
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: "the TrainJob has spec.suspend: true"}
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.reconcile(t)
 	jobs, _, _ := unstructured.NestedSlice(s.job(t).Object, "status", "jobsStatus")
 	if len(jobs) != 1 || jobs[0].(map[string]any)["ready"] != int64(1) {
@@ -187,10 +187,10 @@ func TestNoCopyOfASuspendedJob(t *testing.T) {
 // installKueue gives the worker the CRD of Kueue's Workloads, until the test ends.
 func (s *scene) installKueue(t *testing.T) {
 	t.Helper()
-	must(t, s.workerServer.Apply(t.Context(), workloadCRD))
+	must(t, s.worker.Cluster.Apply(t.Context(), workloadCRD))
 	list := newWorkload()
 	served := func(g gomega.Gomega, want bool) {
-		err := s.worker.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "none"}, list)
+		err := s.worker.Admin.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "none"}, list)
 		// An API server that does not serve a kind gives another error than for a missing object.
 		g.Expect(err != nil && strings.Contains(err.Error(), `"none" not found`)).To(gomega.Equal(want), "%v", err)
 	}
@@ -198,7 +198,7 @@ func (s *scene) installKueue(t *testing.T) {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName("workloads.kueue.x-k8s.io")
-		must(t, s.worker.Delete(context.Background(), crd))
+		must(t, s.worker.Admin.Delete(context.Background(), crd))
 		eventually(t, "the end of Kueue's API", func(g gomega.Gomega) { served(g, false) })
 	})
 	eventually(t, "Kueue's API", func(g gomega.Gomega) { served(g, true) })
@@ -234,7 +234,7 @@ func (s *scene) createWorkload(t *testing.T) *unstructured.Unstructured {
 	workload.SetName("trainjob-" + s.key.Name)
 	workload.SetLabels(map[string]string{"kueue.x-k8s.io/job-uid": string(copy.GetUID())})
 	workload.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(copy, trainjobs.GroupVersionKind)})
-	must(t, s.worker.Create(t.Context(), workload))
+	must(t, s.worker.Admin.Create(t.Context(), workload))
 	return workload
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // createGoing creates a TrainJob of the job's name on the worker. The TrainJob is being deleted, and stays until
@@ -24,12 +25,12 @@ func (s *scene) createGoing(t *testing.T, labels, annotations map[string]string)
 	going.SetAnnotations(annotations)
 	going.SetFinalizers([]string{"example.com/pods"})
 	going.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
-	must(t, s.worker.Create(t.Context(), going))
-	must(t, s.worker.Delete(t.Context(), going))
+	must(t, s.worker.Admin.Create(t.Context(), going))
+	must(t, s.worker.Admin.Delete(t.Context(), going))
 	return func() {
 		going = s.copy(t)
 		going.SetFinalizers(nil)
-		must(t, s.worker.Update(t.Context(), going))
+		must(t, s.worker.Admin.Update(t.Context(), going))
 		s.settle(t)
 	}
 }
@@ -38,7 +39,7 @@ func (s *scene) createGoing(t *testing.T, labels, annotations map[string]string)
 // worker's error does. That TrainJob is the copy of an earlier TrainJob, which was deleted while the worker was away,
 // or of an earlier attempt.
 func TestNameOfACopyThatGoes(t *testing.T) {
-	former := map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "former"}
+	former := map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: "former"}
 	for name, tc := range map[string]struct {
 		reason string
 		// labels of the TrainJob that is being deleted. Nil: the labels of an earlier attempt of the job.
@@ -68,10 +69,10 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 			s := newScene(t, setting{})
 			labels, annotations := tc.labels, map[string]string{v1alpha1.AnnotationAttempt: "0"}
 			if labels == nil {
-				labels = map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID())}
+				labels = map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID())}
 			}
 			if tc.unseen {
-				s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+				s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 				s.restart()
 			}
 			release := s.createGoing(t, labels, annotations)
@@ -79,12 +80,12 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 			if tc.evicted {
 				s.evict(t)
 			}
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			before := s.copy(t)
 			s.reconcile(t)
 			if tc.stays {
 				s.reconcile(t)
-				s.clock.Step(2 * time.Minute)
+				s.Clock.Step(2 * time.Minute)
 				s.reconcile(t)
 			}
 			if diff := before.GetResourceVersion() != s.copy(t).GetResourceVersion(); diff {
@@ -98,7 +99,7 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 				t.Fatalf("the attempt has ended, but %s: %+v", tc.reason, d.Status.History)
 			}
 			release()
-			s.options.Worker = s.connection
+			s.options.Worker = s.worker.Connection
 			s.restart()
 			s.reconcile(t)
 			if copy := s.copy(t); copy == nil || copy.GetUID() == before.GetUID() {
@@ -113,19 +114,19 @@ func TestNameThatTheCacheShowsAsTaken(t *testing.T) {
 	for name, going := range map[string]bool{"Foreign": false, "Going": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			release := s.createGoing(t, map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "former"}, nil)
+			release := s.createGoing(t, map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: "former"}, nil)
 			if !going {
 				release()
 				s.createForeign(t)
 			}
-			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 			s.restart()
 			if going {
 				release()
 			} else {
-				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 			}
-			s.clock.Step(time.Minute)
+			s.Clock.Step(time.Minute)
 			s.reconcile(t)
 			if s.dispatch(t).AttemptEnded() || s.copy(t) == nil {
 				t.Errorf("no copy was made although the name is free: %+v", s.dispatch(t).Status)
@@ -137,12 +138,12 @@ func TestNameThatTheCacheShowsAsTaken(t *testing.T) {
 // If somebody deletes the copy of the current attempt before the cache has shown it, the attempt ends with the copy.
 func TestOwnCopyThatGoesUnseen(t *testing.T) {
 	s := newScene(t, setting{})
-	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
 	s.restart()
 	release := s.createGoing(t, map[string]string{
-		v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID()),
+		v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID()),
 	}, map[string]string{v1alpha1.AnnotationAttempt: "1"})
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	if result := s.reconcile(t); result.RequeueAfter <= 0 {
 		t.Error("nobody looks again")
 	}
@@ -150,7 +151,7 @@ func TestOwnCopyThatGoesUnseen(t *testing.T) {
 		t.Fatal("the attempt has ended while its copy is there")
 	}
 	release()
-	s.clock.Step(2 * time.Minute) // The copy is believed in no more.
+	s.Clock.Step(2 * time.Minute) // The copy is believed in no more.
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	var none *unstructured.Unstructured

@@ -40,9 +40,9 @@ func newTriedScene(t *testing.T, with setting) *triedScene {
 	s.would = s.dispatch(t)
 	waits := s.would.DeepCopy()
 	waits.Finalizers = nil
-	must(t, s.hub.Patch(t.Context(), waits, client.MergeFrom(s.would)))
-	must(t, s.hub.Delete(t.Context(), waits))
-	s.trials = mirror.NewTrials(func(v1alpha1.ClusterName, types.NamespacedName) {}, s.clock)
+	must(t, s.Hub.Admin.Patch(t.Context(), waits, client.MergeFrom(s.would)))
+	must(t, s.Hub.Admin.Delete(t.Context(), waits))
+	s.trials = mirror.NewTrials(func(v1alpha1.ClusterName, types.NamespacedName) {}, s.Clock)
 	s.options.Trials = s.trials
 	s.restart()
 	return s
@@ -75,7 +75,7 @@ func TestTrial(t *testing.T) {
 	if answer := s.try(t); answer != "" {
 		t.Fatalf("the worker refuses the copy: %s", answer)
 	}
-	must(t, s.worker.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, &corev1.Namespace{}))
+	must(t, s.worker.Admin.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, &corev1.Namespace{}))
 
 	// It costs one request for each question, and none without.
 	s.scene.reconcile(t)
@@ -100,15 +100,15 @@ func TestTrialIsRefused(t *testing.T) {
 						"count/trainjobs.trainer.kubeflow.org": resource.MustParse("0"),
 					}},
 				}
-				must(t, s.worker.Create(t.Context(), quota))
+				must(t, s.worker.Admin.Create(t.Context(), quota))
 				quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // Nobody else counts here.
-				must(t, s.worker.Status().Update(t.Context(), quota))
+				must(t, s.worker.Admin.Status().Update(t.Context(), quota))
 				eventually(t, "the worker counts", func(g gomega.Gomega) {
 					other := trainjobs.New()
 					other.SetNamespace(s.key.Namespace)
 					other.SetName("other")
 					other.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
-					g.Expect(s.worker.Create(t.Context(), other, client.DryRunAll)).To(gomega.MatchError(apierrors.IsForbidden, "IsForbidden"))
+					g.Expect(s.worker.Admin.Create(t.Context(), other, client.DryRunAll)).To(gomega.MatchError(apierrors.IsForbidden, "IsForbidden"))
 				})
 			},
 			want: "forbidden",
@@ -120,7 +120,7 @@ func TestTrialIsRefused(t *testing.T) {
 				foreign.SetNamespace(s.key.Namespace)
 				foreign.SetName(s.key.Name)
 				foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
-				must(t, s.worker.Create(t.Context(), foreign))
+				must(t, s.worker.Admin.Create(t.Context(), foreign))
 			},
 			want: "which is left alone",
 		},
@@ -175,9 +175,9 @@ func TestTrialWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTriedScene(t, setting{})
-			inner, err := s.connection.Client()
+			inner, err := s.worker.Connection.Client()
 			must(t, err)
-			s.options.Worker = faultyWorker{Cluster: s.connection, client: failing{Client: inner, err: failure}}
+			s.options.Worker = faultyWorker{Cluster: s.worker.Connection, client: failing{Client: inner, err: failure}}
 			s.restart()
 			s.ask(t)
 			_, err = s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
@@ -202,7 +202,7 @@ func TestTrialWithoutAnswer(t *testing.T) {
 	t.Run("Late", func(t *testing.T) {
 		s := newTriedScene(t, setting{})
 		s.ask(t)
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 		s.scene.reconcile(t)
 		if len(s.answers) > 0 {
 			t.Errorf("the worker is asked, and says %q, though nobody waits for it any more", s.answers)

@@ -46,7 +46,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 				if result.RequeueAfter != test.after || (err == nil) != (test.after > 0) {
 					t.Fatalf("Reconcile() = %+v, %v, want another try after %s", result, err, test.after)
 				}
-				s.clock.Step(time.Minute)
+				s.Clock.Step(time.Minute)
 			}
 			if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 				t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
@@ -68,7 +68,7 @@ func TestBrokenWorkerIsLeft(t *testing.T) {
 	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 		t.Errorf("the attempt was given up after a moment (-before +after):\n%s", diff)
 	}
-	s.clock.Step(20 * time.Second)
+	s.Clock.Step(20 * time.Second)
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, "failed calling webhook")
 }
@@ -87,9 +87,9 @@ func TestStatusStorm(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	storm, writes := s.copy(t), 0
-	worker, err := s.connection.Client()
+	worker, err := s.worker.Connection.Client()
 	must(t, err)
-	s.options.Worker = stuckWorker{live: s.worker, cached: interceptor.NewClient(watchless{worker}, interceptor.Funcs{
+	s.options.Worker = stuckWorker{live: s.worker.Admin, cached: interceptor.NewClient(watchless{worker}, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if job, ok := object.(*unstructured.Unstructured); ok && job.GetKind() == storm.GetKind() {
 				storm.DeepCopyInto(job)
@@ -98,7 +98,7 @@ func TestStatusStorm(t *testing.T) {
 			return c.Get(ctx, key, object, options...)
 		},
 	})}
-	s.options.Hub = interceptor.NewClient(s.hubWatch, interceptor.Funcs{
+	s.options.Hub = interceptor.NewClient(s.Hub.Admin, interceptor.Funcs{
 		SubResourcePatch: func(
 			ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
 		) error {
@@ -114,7 +114,7 @@ func TestStatusStorm(t *testing.T) {
 		}}}
 		_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
 		must(t, err)
-		s.clock.Step(10 * time.Millisecond)
+		s.Clock.Step(10 * time.Millisecond)
 	}
 	if writes == 0 || writes > seconds {
 		t.Errorf("%d changes in %d s led to %d writes, want one a second", seconds*100, seconds, writes)

@@ -50,10 +50,10 @@ func TestUnansweredCreation(t *testing.T) {
 		"Deleted": {
 			reason: "Nobody would delete a copy that comes when its Dispatch is gone.",
 			after: func(t *testing.T, s *scene, _ *fickleWorker) {
-				must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+				must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t)))
 			},
 			ended: func(t *testing.T, s *scene) bool {
-				err := s.hub.Get(t.Context(), s.key, &v1alpha1.Dispatch{})
+				err := s.Hub.Admin.Get(t.Context(), s.key, &v1alpha1.Dispatch{})
 				must(t, client.IgnoreNotFound(err))
 				return err != nil
 			},
@@ -77,7 +77,7 @@ func TestUnansweredCreation(t *testing.T) {
 				s.collect(t)
 				for range makingLag / endCheck {
 					s.reconcile(t)
-					s.clock.Step(endCheck)
+					s.Clock.Step(endCheck)
 				}
 			},
 			ended: func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() }, arrives: true, soon: true,
@@ -86,10 +86,10 @@ func TestUnansweredCreation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			w := &fickleWorker{Connection: s.connection, err: context.DeadlineExceeded, arrives: tc.arrives}
+			w := &fickleWorker{Connection: s.worker.Connection, err: context.DeadlineExceeded, arrives: tc.arrives}
 			s.options.Worker = w
 			s.restart()
-			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); err == nil {
 				t.Fatal("a creation without an answer is no error")
 			}
@@ -103,9 +103,9 @@ func TestUnansweredCreation(t *testing.T) {
 					if result.RequeueAfter <= 0 || result.RequeueAfter > 65*time.Second {
 						t.Fatalf("it looks again after %s", result.RequeueAfter)
 					}
-					s.clock.Step(10 * time.Second)
+					s.Clock.Step(10 * time.Second)
 				}
-				s.clock.Step(10 * time.Second)
+				s.Clock.Step(10 * time.Second)
 			}
 			for range 3 {
 				if !tc.ended(t, s) {
@@ -126,7 +126,7 @@ func (s *scene) takeName(t *testing.T) {
 	foreign.SetNamespace(s.key.Namespace)
 	foreign.SetName(s.key.Name)
 	foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
-	must(t, s.worker.Create(t.Context(), foreign))
+	must(t, s.worker.Admin.Create(t.Context(), foreign))
 	s.settle(t)
 }
 
@@ -150,19 +150,19 @@ func TestInheritedAttempt(t *testing.T) {
 			s := newScene(t, setting{})
 			if tc.recorded {
 				d := s.dispatch(t)
-				record.SetCopied(&d.Status, d, s.clock.Now())
-				must(t, s.hub.Status().Update(t.Context(), d))
+				record.SetCopied(&d.Status, d, s.Clock.Now())
+				must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 			}
 			if tc.copied {
 				s.reconcile(t)
 			}
 			var err error
 			if !tc.placed {
-				s.options.Inherited, err = mirror.Inherited(t.Context(), indexed{s.hub}, workerName)
+				s.options.Inherited, err = mirror.Inherited(t.Context(), indexed{s.Hub.Admin}, workerName)
 				must(t, err)
 			}
 			s.restart()
-			must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t)))
 			held := time.Duration(0)
 			for s.dispatch(t) != nil {
 				result := s.reconcile(t)
@@ -180,7 +180,7 @@ func TestInheritedAttempt(t *testing.T) {
 				if held += due; held > 2*time.Minute {
 					t.Fatal("its Dispatch is held for ever")
 				}
-				s.clock.Step(due)
+				s.Clock.Step(due)
 			}
 			limit := time.Duration(0)
 			if tc.recorded {
@@ -210,8 +210,8 @@ func TestSecondCopyOfAnAttempt(t *testing.T) {
 			second := first.DeepCopy()
 			second.SetUID("")
 			second.SetResourceVersion("")
-			must(t, s.worker.Delete(t.Context(), first))
-			must(t, s.worker.Create(t.Context(), second))
+			must(t, s.worker.Admin.Delete(t.Context(), first))
+			must(t, s.worker.Admin.Create(t.Context(), second))
 			s.settle(t)
 			if tc.evicted {
 				s.evict(t)
@@ -222,7 +222,7 @@ func TestSecondCopyOfAnAttempt(t *testing.T) {
 					t.Fatal("the second copy is on record as the attempt's")
 				}
 				s.collect(t)
-				s.clock.Step(makingLag)
+				s.Clock.Step(makingLag)
 			}
 			if s.copy(t) != nil {
 				t.Error("the second copy stays")

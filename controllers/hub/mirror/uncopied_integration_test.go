@@ -32,7 +32,7 @@ func TestChangeThatReachesNoCopy(t *testing.T) {
 		t.Helper()
 		job := s.job(t)
 		specOf(job)["runtimePatches"] = patches
-		must(t, s.hub.Update(t.Context(), job))
+		must(t, s.Hub.Admin.Update(t.Context(), job))
 		for range 3 {
 			s.reconcile(t)
 		}
@@ -78,10 +78,10 @@ func TestRefusedResumptionIsTold(t *testing.T) {
 			v1alpha1.AnnotationSource: copy.GetAnnotations()[v1alpha1.AnnotationSource],
 		})
 	})
-	worker, err := s.connection.Client()
+	worker, err := s.worker.Connection.Client()
 	must(t, err)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Group: "trainer.kubeflow.org", Resource: "trainjobs"}, "job", nil)
-	s.options.Worker = stuckWorker{live: s.worker, cached: interceptor.NewClient(watchless{worker}, interceptor.Funcs{
+	s.options.Worker = stuckWorker{live: s.worker.Admin, cached: interceptor.NewClient(watchless{worker}, interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return refusal
 		},
@@ -91,7 +91,7 @@ func TestRefusedResumptionIsTold(t *testing.T) {
 		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); err == nil {
 			t.Error("the resumption was not tried")
 		}
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 	}
 	s.expectEvent(t, recorder, "Warning ChangeRefused Worker worker refuses to let the copy go on: "+refusal.Error())
 	if len(recorder.Events) > 0 {

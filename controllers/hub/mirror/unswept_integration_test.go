@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // A job was placed on a worker that refuses to be swept. Nothing is created there. The job's Dispatch says why, in the
@@ -33,15 +34,15 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 			s.leave(t, "1")
 			d := s.dispatch(t)
 			d.Spec.Attempt = 2
-			must(t, s.hub.Update(t.Context(), d))
+			must(t, s.Hub.Admin.Update(t.Context(), d))
 		}},
 		"Replaced": {reason: "the cache still shows the copy of an earlier attempt", there: func(t *testing.T, s *scene) {
 			s.leave(t, "1")
 			d := s.dispatch(t)
 			d.Spec.Attempt = 2
-			must(t, s.hub.Update(t.Context(), d))
-			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
-			must(t, s.worker.Delete(t.Context(), s.copy(t)))
+			must(t, s.Hub.Admin.Update(t.Context(), d))
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.worker.Cluster), live: s.worker.Admin}
+			must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 			s.leave(t, "2")
 		}, stays: true},
 		"Current": {reason: "it is the copy", there: func(t *testing.T, s *scene) { s.leave(t, "1") }, stays: true},
@@ -60,7 +61,7 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 				if d := s.dispatch(t); d.AttemptEnded() || result.RequeueAfter == 0 {
 					t.Fatalf("the attempt was given up while its copy may come: %+v, %+v", d.Status, result)
 				}
-				s.clock.Step(result.RequeueAfter)
+				s.Clock.Step(result.RequeueAfter)
 				s.reconcile(t)
 			}
 			d := s.dispatch(t)
@@ -75,7 +76,7 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 				t.Errorf("the Dispatch says %+v, want Rejected with the worker's words: %s", mirrored, test.reason)
 			}
 			namespace := &corev1.Namespace{}
-			err := s.worker.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, namespace)
+			err := s.worker.Admin.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, namespace)
 			if test.hub && err == nil {
 				t.Error("a namespace was made on a worker where nothing may be created")
 			}
@@ -89,11 +90,11 @@ func (s *scene) leave(t *testing.T, attempt string) {
 	copy := trainjobs.New()
 	copy.SetNamespace(s.key.Namespace)
 	copy.SetName(s.key.Name)
-	copy.SetLabels(map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID())})
+	copy.SetLabels(map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(s.job(t).GetUID())})
 	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: attempt})
 	copy.Object["spec"] = map[string]any{
 		"managedBy": v1alpha1.ManagedByBuiltIn, "runtimeRef": map[string]any{"name": "torch-distributed"},
 	}
-	must(t, s.worker.Create(t.Context(), copy))
+	must(t, s.worker.Admin.Create(t.Context(), copy))
 	s.settle(t)
 }

@@ -21,7 +21,7 @@ func (s *scene) requestGPUs(t *testing.T) {
 	d.Spec.PodSets = []v1alpha1.PodSet{{
 		Name: "node", Count: 2, Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("4"), "cpu": resource.MustParse("8")},
 	}}
-	must(t, s.hub.Update(t.Context(), d))
+	must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
 // countedGPUSeconds is what the metric has for the namespace of the scene.
@@ -49,7 +49,7 @@ func TestCostOfAFinishedJob(t *testing.T) {
 	writes := s.watchDispatch(t)
 	s.reconcile(t)
 	s.jobSet(t, 0, resumedAt)
-	s.clock.Step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.trains(t, "succeeded", "Complete")
 	s.reconcile(t)
 	d := s.dispatch(t)
@@ -75,7 +75,7 @@ func TestCostOfAnEvictedAttempt(t *testing.T) {
 			s.getUnderWay(t)
 			resumed := time.Now().Add(-100 * time.Second).UTC().Truncate(time.Second)
 			s.jobSet(t, 0, resumed.Format(time.RFC3339))
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			s.evict(t)
 			s.reconcile(t)
@@ -128,15 +128,15 @@ func TestCostOfADeletedJob(t *testing.T) {
 				resumed, _ = time.Parse(time.RFC3339, resumedAt)
 			}
 			s.jobSet(t, 0, resumed.Format(time.RFC3339))
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.reconcile(t)
 			if test.ended {
 				s.trains(t, "succeeded", "Complete")
 			}
 			if test.dispatchOnly {
-				must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+				must(t, s.Hub.Admin.Delete(t.Context(), s.dispatch(t)))
 			} else {
-				must(t, s.hub.Delete(t.Context(), s.job(t)))
+				must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 			}
 			s.reconcile(t)
 			going := s.copy(t)
@@ -152,7 +152,7 @@ func TestCostOfADeletedJob(t *testing.T) {
 				s.restart()
 			}
 			for range 10 {
-				s.clock.Step(time.Second)
+				s.Clock.Step(time.Second)
 				s.reconcile(t)
 			}
 			if d := s.dispatch(t); d != nil {

@@ -36,7 +36,7 @@ func TestWokenManagerDoubtsThatAJobIsGone(t *testing.T) {
 	whole := s.options.Hub
 	s.options.Hub = withoutJobs{whole}
 	s.restart()
-	s.clock.Step(time.Minute) // It has been leading for long.
+	s.Clock.Step(time.Minute) // It has been leading for long.
 	if result := s.reconcile(t); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")
 	}
@@ -44,7 +44,7 @@ func TestWokenManagerDoubtsThatAJobIsGone(t *testing.T) {
 		t.Fatalf("the copy of a job that lives was deleted: %v", copy)
 	}
 
-	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	s.reconcile(t)
 	if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() == nil {
 		t.Error("the copy of a job that is gone was not deleted")
