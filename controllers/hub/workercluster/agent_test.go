@@ -33,8 +33,8 @@ func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
 func (s *scene) change(t *testing.T, name, spec string) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
-	s.awaitCached(t, worker)
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
+	s.Settle(t, s.Cached)
 }
 
 // The condition says what is known of the agent and what to do about it. It is written only when it changes.
@@ -65,7 +65,7 @@ func TestAgentReady(t *testing.T) {
 		if !strings.Contains(ready.Message, step.advice) || ready.ObservedGeneration != worker.Generation {
 			t.Errorf("%s: %+v does not say what to do, %q, or is not of generation %d", step.presence, ready, step.advice, worker.Generation)
 		}
-		s.clock.Step(time.Minute)
+		s.Clock.Step(time.Minute)
 		if again := s.become(t, "fenced", v1alpha1.ReasonConnected); again.ResourceVersion != worker.ResourceVersion {
 			t.Errorf("%s: written again although nothing has changed", step.presence)
 		}
@@ -103,8 +103,8 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	s.writeCredentials(t, "lost", s.second)
 	worker := s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, s.second.ID)
-	check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-	s.awaitCached(t, worker)
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+	s.Settle(t, s.Cached)
 	if ready := agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)); ready.Type != "" {
 		t.Errorf("of the agent of another cluster: %+v", ready)
 	}
@@ -123,5 +123,5 @@ func (s *scene) lose(t *testing.T, name, host string) {
 	if bytes.Equal(led, kubeconfig) {
 		t.Fatalf("the kubeconfig does not lead to %s", server.Host)
 	}
-	s.writeKubeconfig(t, name, led)
+	s.WriteKubeconfig(t, name, led)
 }

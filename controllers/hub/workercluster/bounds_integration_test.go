@@ -60,7 +60,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 			s := newScene(t)
 			worker := &v1alpha1.WorkerCluster{Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: "/none"}}}
 			worker.GenerateName = "says-"
-			check.Must(t, s.hub.Admin.Create(t.Context(), worker))
+			check.Must(t, s.Hub.Admin.Create(t.Context(), worker))
 			t.Cleanup(func() { s.unregister(t, worker.Name) })
 			says := connection
 			if test.connection != nil {
@@ -71,7 +71,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 			if got := len(worker.Status.NodeGroups); got != test.groups {
 				t.Errorf("%d groups of nodes are shown, want %d", got, test.groups)
 			}
-			check.Must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 		})
 	}
 }

@@ -4,7 +4,6 @@
 package workercluster_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,7 +54,7 @@ func TestDuplicate(t *testing.T) {
 // The hub cannot be its own worker: the copy of a TrainJob would have the name of that TrainJob.
 func TestHubIsNoWorker(t *testing.T) {
 	s := newScene(t)
-	s.register(t, "self", s.hub)
+	s.register(t, "self", s.Hub)
 	worker := s.become(t, "self", v1alpha1.ReasonDuplicate)
 	if message := messageOf(worker); !strings.Contains(message, "hub itself") || !strings.Contains(message, "docs/install.md") {
 		t.Errorf("the message does not say that it is the hub, and what to do instead: %s", message)
@@ -84,8 +83,8 @@ func TestIdentity(t *testing.T) {
 	}
 	accept := func(id types.UID) {
 		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, id)
-		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.awaitCached(t, worker)
+		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.Settle(t, s.Cached)
 	}
 	accept("another-cluster")
 	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.first.ID {
@@ -163,12 +162,12 @@ func TestCapacity(t *testing.T) {
 		}
 		return 0
 	}, patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(4))
-	s.clock.Step(4 * time.Second)
+	s.Clock.Step(4 * time.Second)
 	within, result := s.reconcile(t, "gpus")
 	if within.ResourceVersion != worker.ResourceVersion || result.RequeueAfter != time.Second {
 		t.Errorf("within the interval GPUs are %q, and it is looked at again after %s; want no write, and 1s", within.Status.GPUs, result.RequeueAfter)
 	}
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	if after := s.become(t, "gpus", v1alpha1.ReasonConnected); after.Status.GPUs != "13/20" {
 		t.Errorf("after the interval GPUs are %q, want 13/20", after.Status.GPUs)
 	}
@@ -183,8 +182,8 @@ func TestCapacityReportMissing(t *testing.T) {
 	set := func(source v1alpha1.CapacitySource) {
 		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}
 		patch := fmt.Sprintf(`{"spec": {"capacity": %q}}`, source)
-		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.awaitCached(t, worker)
+		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.Settle(t, s.Cached)
 	}
 	set(v1alpha1.CapacityFromReport)
 	worker := s.become(t, "reporting", v1alpha1.ReasonCapacityReportMissing)
@@ -216,8 +215,8 @@ func TestQuotaMissing(t *testing.T) {
 	set := func(kueue v1alpha1.KueueCapacity) {
 		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "queueing"}}
 		patch := fmt.Sprintf(`{"spec": {"kueue": {"capacity": %q}}}`, kueue)
-		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.awaitCached(t, worker)
+		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.Settle(t, s.Cached)
 	}
 	set(v1alpha1.KueueCapacityQuotaAndNodes)
 	worker := s.become(t, "queueing", v1alpha1.ReasonQuotaMissing)
@@ -261,16 +260,6 @@ func (s *scene) expectJoined(t *testing.T, want ...v1alpha1.ClusterName) {
 	}
 }
 
-// awaitCached waits until the hub's cache shows this version of an object.
-func (s *scene) awaitCached(t *testing.T, worker *v1alpha1.WorkerCluster) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(func() string {
-		cached := &v1alpha1.WorkerCluster{}
-		check.Must(t, s.cached.Get(t.Context(), client.ObjectKeyFromObject(worker), cached))
-		return cached.ResourceVersion
-	}, patience, 10*time.Millisecond).Should(gomega.Equal(worker.ResourceVersion))
-}
-
 // createNode creates a node on the first worker.
 func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bool) {
 	t.Helper()
@@ -280,7 +269,7 @@ func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bo
 		node.Labels = map[string]string{string(gpu) + ".product": product}
 		capacity[gpu] = resource.MustParse(gpus)
 	}
-	s.create(t, s.first, node)
+	s.first.Create(t, node)
 	node.Status.Capacity, node.Status.Allocatable = capacity, capacity
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	if notReady {
@@ -293,7 +282,7 @@ func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bo
 func (s *scene) createPod(t *testing.T, name, node, gpus string) {
 	t.Helper()
 	requests := corev1.ResourceList{gpu: resource.MustParse(gpus)}
-	s.create(t, s.first, &corev1.Pod{
+	s.first.Create(t, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
 			Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: requests, Limits: requests},
@@ -304,29 +293,11 @@ func (s *scene) createPod(t *testing.T, name, node, gpus string) {
 // createDispatch creates a Dispatch of a job on a worker, and waits until the cache shows it.
 func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.ClusterName, finished bool) {
 	t.Helper()
-	d := &v1alpha1.Dispatch{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: name, UID: "u"}, Cluster: worker, Attempt: 1},
-	}
-	s.create(t, s.hub, d)
+	job := stage.NewTrainJob(s.Namespace, name)
+	job.UID = "u"
+	d := s.Place(t, job, worker)
 	if finished {
-		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
-		})
-		check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
+		s.SetCondition(t, d, v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete)
 	}
-	gomega.NewWithT(t).Eventually(func() string {
-		cached := &v1alpha1.Dispatch{}
-		check.Must(t, client.IgnoreNotFound(s.cached.Get(t.Context(), client.ObjectKeyFromObject(d), cached)))
-		return cached.ResourceVersion
-	}, patience, 10*time.Millisecond).Should(gomega.Equal(d.ResourceVersion))
-}
-
-// create creates an object, and deletes it when the test ends.
-func (s *scene) create(t *testing.T, server *stage.Server, object client.Object) {
-	t.Helper()
-	check.Must(t, server.Admin.Create(t.Context(), object))
-	t.Cleanup(func() {
-		check.Must(t, server.Admin.Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
-	})
+	s.Settle(t, s.Cached)
 }

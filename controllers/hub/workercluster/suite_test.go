@@ -5,6 +5,7 @@ package workercluster_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -15,64 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	"github.com/trainyard/trainyard/executionlease/protocol"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
-const (
-	namespace = "trainyard-system"
-	// patience is a timeout for quick things on a machine that may be busy.
-	patience = 60 * time.Second
-)
+const patience = check.Patience
 
-// environment is a hub with the caches of a manager, and two workers without controllers.
-type environment struct {
-	hub, first, second *stage.Server
-	cached             client.Client
-}
-
-var shared = stage.ShareEnvironment(newEnvironment, "first", "second")
+var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
+	return errors.Join(s.InstallConfig(ctx, "namespace"), s.StartCaches(ctx))
+}, "first", "second")
 
 func TestMain(m *testing.M) { shared.Main(m) }
-
-func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
-	e := &environment{hub: set.Hub, first: set.Workers[0], second: set.Workers[1]}
-	if err := e.hub.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		return nil, err
-	}
-	return e, e.startCache(ctx, set)
-}
-
-// startCache starts the manager's cached client, with the index of live Dispatches.
-func (e *environment) startCache(ctx context.Context, set *stage.Stage) error {
-	hub, err := cluster.New(e.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = set.Scheme })
-	if err != nil {
-		return err
-	}
-	if err := records.AddIndexes(ctx, hub.GetFieldIndexer()); err != nil {
-		return err
-	}
-	e.cached = hub.GetClient()
-	running, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- hub.Start(running) }()
-	set.Cleanup(func() error {
-		cancel()
-		return <-ended
-	})
-	return nil
-}
 
 // roster has the workers that have joined.
 type roster map[v1alpha1.ClusterName]*remote.Cluster
@@ -100,30 +62,23 @@ func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (protocol.Pre
 
 func (a *agent) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
 
-// scene has the fleet of one test, and the reconciler that the test calls.
+// scene has two workers, the fleet of one test, and the reconciler that the test calls.
 type scene struct {
-	*environment
-	clock      *clocktesting.FakeClock
-	fleet      *remote.Fleet
-	joined     roster
-	agent      *agent
-	reconciler *workercluster.Reconciler
+	*stage.Scene
+	first, second *stage.Server
+	fleet         *remote.Fleet
+	joined        roster
+	agent         *agent
+	reconciler    *workercluster.Reconciler
 }
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	e := shared.Get(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	check.Must(t, err)
-	t.Cleanup(func() {
-		cancel()
-		fleet.Wait()
-	})
-	s := &scene{environment: e, clock: clocktesting.NewFakeClock(time.Now()), fleet: fleet, joined: roster{}, agent: &agent{}}
+	s := &scene{Scene: shared.Get(t).Scene(t), fleet: stage.StartFleet(t, remote.Options{}), joined: roster{}, agent: &agent{}}
+	s.first, s.second = s.Workers[0], s.Workers[1]
 	s.reconciler = workercluster.NewReconciler(workercluster.Options{
-		Hub: s.cached, HubID: s.hub.ID, Fleet: fleet, Members: s.joined, Agents: s.agent, Clock: s.clock,
-		Credentials: &kubeconfigs.Loader{Reader: s.cached, Namespace: namespace, Clock: s.clock},
+		Hub: s.Cached, HubID: s.Hub.ID, Fleet: s.fleet, Members: s.joined, Agents: s.agent, Clock: s.Clock,
+		Credentials: &kubeconfigs.Loader{Reader: s.Cached, Namespace: stage.SystemNamespace, Clock: s.Clock},
 		Files:       kubeconfigs.NewFileWatcher(logr.Discard(), func(string) {}),
 	})
 	return s
@@ -132,15 +87,8 @@ func newScene(t *testing.T) *scene {
 // register creates a WorkerCluster and credentials for a cluster. It deletes both when the test ends.
 func (s *scene) register(t *testing.T, name string, leadsTo *stage.Server) {
 	t.Helper()
-	admin := s.hub.Admin
 	s.writeCredentials(t, name, leadsTo)
-	worker := &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{
-			KubeconfigSecretRef: &v1alpha1.SecretReference{Name: name},
-		}},
-	}
-	check.Must(t, admin.Create(t.Context(), worker))
+	s.Register(t, v1alpha1.ClusterName(name), stage.FromSecret)
 	t.Cleanup(func() { s.unregister(t, name) })
 }
 
@@ -150,11 +98,11 @@ func (s *scene) unregister(t *testing.T, name string) {
 	ctx := context.WithoutCancel(t.Context()) // Cleanups call this too.
 	for _, object := range []client.Object{
 		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: stage.SystemNamespace, Name: name}},
 	} {
-		check.Must(t, client.IgnoreNotFound(s.hub.Admin.Delete(ctx, object)))
+		check.Must(t, client.IgnoreNotFound(s.Hub.Admin.Delete(ctx, object)))
 		gomega.NewWithT(t).Eventually(func() bool {
-			return apierrors.IsNotFound(s.cached.Get(ctx, client.ObjectKeyFromObject(object), object))
+			return apierrors.IsNotFound(s.Cached.Get(ctx, client.ObjectKeyFromObject(object), object))
 		}, patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the cache forgets %s", name)
 	}
 }
@@ -164,19 +112,7 @@ func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *stage.Serve
 	t.Helper()
 	kubeconfig, err := leadsTo.Cluster.KubeconfigBytes()
 	check.Must(t, err)
-	s.writeKubeconfig(t, name, kubeconfig)
-}
-
-func (s *scene) writeKubeconfig(t *testing.T, name string, kubeconfig []byte) {
-	t.Helper()
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
-	}
-	err := s.hub.Admin.Create(t.Context(), secret)
-	if apierrors.IsAlreadyExists(err) {
-		err = s.hub.Admin.Update(t.Context(), secret)
-	}
-	check.Must(t, err)
+	s.WriteKubeconfig(t, name, kubeconfig)
 }
 
 // reconcile calls the reconciler, which must not fail, and returns the WorkerCluster after that.
@@ -186,7 +122,7 @@ func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.WorkerCluster, r
 	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	check.Must(t, err)
 	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), key, worker)))
+	check.Must(t, client.IgnoreNotFound(s.Hub.Admin.Get(t.Context(), key, worker)))
 	return worker, result
 }
 
