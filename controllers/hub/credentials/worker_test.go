@@ -4,7 +4,6 @@
 package credentials_test
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -18,18 +17,14 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // token is a token as an API server makes it, with times of the test's choice and so many bytes more.
@@ -78,16 +73,16 @@ func give(w http.ResponseWriter, token token) {
 }
 
 // useWorker points the scene's Secret at another worker, with a token.
-func (s *scene) useWorker(address string, ca []byte, with token) {
-	s.Helper()
+func (s *scene) useWorker(t *testing.T, address string, ca []byte, with token) {
+	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["w"] = &clientcmdapi.Cluster{Server: address, CertificateAuthorityData: ca}
 	config.AuthInfos["w"] = &clientcmdapi.AuthInfo{Token: with.String()}
 	config.Contexts["w"] = &clientcmdapi.Context{Cluster: "w", AuthInfo: "w"}
 	config.CurrentContext = "w"
 	data, err := clientcmd.Write(*config)
-	check.Must(s.T, err)
-	check.Must(s.T, s.Hub.Admin.Update(s.Context(), withData(s.secret(), map[string][]byte{kubeconfigs.SecretKey: data})))
+	check.Must(t, err)
+	check.Must(t, s.Hub.Admin.Update(t.Context(), withData(s.secret(t), map[string][]byte{kubeconfigs.SecretKey: data})))
 }
 
 func (w *taken) ca() []byte {
@@ -151,17 +146,17 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, managed)
 			worker := newTaken(t, tc.answer)
-			s.useWorker(worker.URL, worker.ca(), token{now, day, account, 0})
-			before := s.secret()
-			s.clock.SetTime(now.Add(20 * time.Hour))
-			again := s.reconcile().RequeueAfter
-			if reason, message := s.expiring(); reason != v1alpha1.ReasonRenewalFailed || !strings.Contains(message, tc.message) {
+			s.useWorker(t, worker.URL, worker.ca(), token{now, day, account, 0})
+			before := s.secret(t)
+			s.Clock.SetTime(now.Add(20 * time.Hour))
+			again := s.reconcile(t).RequeueAfter
+			if reason, message := s.expiring(t); reason != v1alpha1.ReasonRenewalFailed || !strings.Contains(message, tc.message) {
 				t.Errorf("%s\nthe worker says %q: %q", tc.reason, reason, message)
 			}
 			if again < time.Minute || again > 10*time.Minute {
 				t.Errorf("%s\nthe next try is after %s", tc.reason, again)
 			}
-			if after := s.secret(); after.ResourceVersion != before.ResourceVersion {
+			if after := s.secret(t); after.ResourceVersion != before.ResourceVersion {
 				t.Errorf("%s\nthe Secret was written", tc.reason)
 			}
 		})
@@ -179,13 +174,13 @@ func TestWorkerWithAnotherClock(t *testing.T) {
 	worker := newTaken(t, func(w http.ResponseWriter, _ *http.Request) {
 		give(w, token{now.Add(-23 * time.Hour), day, account, 0})
 	})
-	s.useWorker(worker.URL, worker.ca(), token{now.Add(-12 * time.Hour), day, account, 0})
-	s.reconcile()
-	if reason, message := s.expiring(); reason != "" {
+	s.useWorker(t, worker.URL, worker.ca(), token{now.Add(-12 * time.Hour), day, account, 0})
+	s.reconcile(t)
+	if reason, message := s.expiring(t); reason != "" {
 		t.Fatalf("the worker says %s: %s", reason, message)
 	}
 	for range 3 {
-		if again := s.reconcile().RequeueAfter; again < 23*time.Minute || again > 30*time.Minute {
+		if again := s.reconcile(t).RequeueAfter; again < 23*time.Minute || again > 30*time.Minute {
 			t.Errorf("the new token is renewed after %s", again)
 		}
 	}
@@ -193,8 +188,8 @@ func TestWorkerWithAnotherClock(t *testing.T) {
 		t.Errorf("the worker was asked for %d tokens", n)
 	}
 	// A token of somebody else's making counts from its own beginning.
-	s.useWorker(worker.URL, worker.ca(), token{now, 2 * day, account, 0})
-	if again := s.reconcile().RequeueAfter; again < 19*time.Hour || again > 24*time.Hour {
+	s.useWorker(t, worker.URL, worker.ca(), token{now, 2 * day, account, 0})
+	if again := s.reconcile(t).RequeueAfter; again < 19*time.Hour || again > 24*time.Hour {
 		t.Errorf("the token of an admin is renewed after %s", again)
 	}
 }
@@ -212,35 +207,20 @@ func TestHangingWorkersDelayNobody(t *testing.T) {
 	for i := range 20 {
 		names = append(names, fmt.Sprintf("hanging-%d", i))
 	}
-	data := s.secret().Data
-	s.useWorker("https://"+listener.Addr().String(), worker.ca(), due)
-	hanging := s.secret().Data
-	check.Must(t, s.Hub.Admin.Update(t.Context(), withData(s.secret(), data)))
+	data := s.secret(t).Data
+	s.useWorker(t, "https://"+listener.Addr().String(), worker.ca(), due)
+	hanging := s.secret(t).Data
+	check.Must(t, s.Hub.Admin.Update(t.Context(), withData(s.secret(t), data)))
 	for _, name := range names {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: managed}, Data: hanging}
-		check.Must(t, s.Hub.Admin.Create(t.Context(), secret))
-		of := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.WorkerClusterSpec{
-			Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: name}},
-		}}
-		check.Must(t, s.Hub.Admin.Create(t.Context(), of))
-		t.Cleanup(func() {
-			check.Must(t, client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), of)))
-			check.Must(t, client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), secret)))
-		})
+		s.register(t, name, managed, hanging)
 	}
-	mgr, err := ctrl.NewManager(s.Hub.Cluster.Config, ctrl.Options{
-		Scheme: s.Hub.Admin.Scheme(), Metrics: server.Options{BindAddress: "0"},
-	})
-	check.Must(t, err)
-	loader := &kubeconfigs.Loader{Reader: mgr.GetClient(), Namespace: namespace, Clock: s.clock}
-	options := credentials.Options{Hub: mgr.GetClient(), Loader: loader, Clock: s.clock, Timeout: 2 * patience}
+	mgr := s.NewManager(t, s.Hub.Cluster.Config)
+	loader := &kubeconfigs.Loader{Reader: mgr.GetClient(), Namespace: namespace, Clock: s.Clock}
+	options := credentials.Options{Hub: mgr.GetClient(), Loader: loader, Clock: s.Clock, Timeout: 2 * patience}
 	check.Must(t, credentials.NewReconciler(options).Add(mgr))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() { cancel(); check.Must(t, <-ended) })
+	stage.RunFor(t, mgr)
 	check.Must(t, listenerIsBusy(listener, len(names)/4))
-	s.useWorker(worker.URL, worker.ca(), due)
+	s.useWorker(t, worker.URL, worker.ca(), due)
 	gomega.NewWithT(t).Eventually(worker.requests.Load, patience, 10*time.Millisecond).Should(gomega.BeNumerically("==", 1))
 }
 
