@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -28,9 +27,9 @@ import (
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/internal/perworker"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // TestChallengesAreAnsweredAtOnce: the lease comes with the worker. Each challenge gets one write, at once.
@@ -105,7 +104,7 @@ func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, foun
 func TestMetrics(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
-	s.step(35 * time.Second)
+	s.Clock.Step(35 * time.Second)
 	for name, want := range map[string]float64{
 		"trainyard_execution_lease_answers_total": 2, "trainyard_execution_lease_challenge_age_seconds": 35,
 	} {
@@ -160,24 +159,16 @@ func (s *scene) run(t *testing.T) *keyring {
 		g.Expect(s.link.Cache().Get(t.Context(), client.ObjectKeyFromObject(job), trainjobs.New())).To(gomega.Succeed())
 	})
 	keys := &keyring{}
-	hub, err := cluster.New(s.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = s.scheme })
-	check.Must(t, err)
-	check.Must(t, records.AddIndexes(t.Context(), hub.GetFieldIndexer()))
-	set := perworker.NewSet(hub.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
+	mgr := s.NewManager(t, s.Hub.Cluster.Config)
+	set := perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
 			keys.Reconciler = s.keeper.For(worker, connection)
 			return keys, nil
 		},
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- hub.Start(ctx) }()
-	go func() { ended <- set.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		check.Must(t, errors.Join(<-ended, <-ended))
-	})
+	check.Must(t, mgr.Add(set))
+	stage.RunFor(t, mgr)
 	check.Must(t, set.Join(s.name, s.link.Cluster))
 	return keys
 }
@@ -200,7 +191,7 @@ func TestFenceAfterIsFollowed(t *testing.T) {
 	}
 
 	s.ask(t, 10*time.Second)
-	s.step(10 * time.Second)
+	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.4", v1alpha1.LeaseValid)
 	s.reconcile(t)
 	s.expectStopped(t, "shortened, but the agent may not have seen that", 1030*time.Second)
@@ -210,7 +201,7 @@ func TestFenceAfterIsFollowed(t *testing.T) {
 	if _, longest := s.keeper.Agents().Agent(s.name, s.server.ID); longest != 1000*time.Second {
 		t.Errorf("the agent works by %s at most, want the longer one", longest)
 	}
-	s.step(1031 * time.Second)
+	s.Clock.Step(1031 * time.Second)
 	s.challenge(t, "1.5", v1alpha1.LeaseValid)
 	s.reconcile(t)
 	s.expectStopped(t, "long after it was shortened", 30200*time.Millisecond)
@@ -220,7 +211,7 @@ func TestFenceAfterIsFollowed(t *testing.T) {
 func TestContactLost(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
-	s.step(10 * time.Second)
+	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.settle(t)
 	s.link.cut()
@@ -230,7 +221,7 @@ func TestContactLost(t *testing.T) {
 	if answer := s.lease(t).Spec.Answer; answer != "1.2" {
 		t.Errorf("%q was answered without contact", answer)
 	}
-	s.step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	s.expectPresence(t, "an hour without contact", protocol.PresenceAlive)
 	if at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID); !known || !at.Equal(s.link.lost.Add(112*time.Second)) {
@@ -256,7 +247,7 @@ func TestValid(t *testing.T) {
 	}
 	valid("answered", "1.2")
 	s.link.cut()
-	s.step(time.Hour)
+	s.Clock.Step(time.Hour)
 	valid("an hour later", "")
 	told := 0
 	defer s.keeper.Agents().Subscribe(func(v1alpha1.ClusterName) { told++ })()
@@ -268,7 +259,7 @@ func TestValid(t *testing.T) {
 		t.Error("nobody was told")
 	}
 	told = 0
-	s.step(10 * time.Second)
+	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.4", v1alpha1.LeaseValid)
 	s.reconcile(t)
 	valid("answered again", "1.4")
@@ -281,7 +272,7 @@ func TestValid(t *testing.T) {
 func TestNotedBeforeItIsSent(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
-	s.step(10 * time.Second)
+	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.settle(t)
 	lost := errors.New("no answer in time")
@@ -318,15 +309,15 @@ func TestAgentFallsSilent(t *testing.T) {
 	})
 	s.reconcile(t)
 	s.expectPresence(t, "a lease that nobody has written into", protocol.PresenceUnknown)
-	s.step(31 * time.Second)
+	s.Clock.Step(31 * time.Second)
 	s.reconcile(t)
 	s.expectPresence(t, "nobody writes into it", protocol.PresenceAbsent)
 	s.live(t)
 	s.expectPresence(t, "challenges come", protocol.PresenceAlive)
-	s.step(30 * time.Second)
+	s.Clock.Step(30 * time.Second)
 	s.reconcile(t)
 	s.expectPresence(t, "three intervals", protocol.PresenceAlive)
-	s.step(time.Second)
+	s.Clock.Step(time.Second)
 	result := s.reconcile(t)
 	s.expectPresence(t, "more than that", protocol.PresenceSilent)
 	s.expectStopped(t, "nobody stops them", -1)
@@ -337,7 +328,7 @@ func TestAgentFallsSilent(t *testing.T) {
 		t.Error("nobody looks whether the agent comes back")
 	}
 	s.link.cut()
-	s.step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.expectStopped(t, "nor while the worker is away", -1)
 	s.link.mend()
 	s.challenge(t, "2.1", v1alpha1.LeasePending)
@@ -347,7 +338,7 @@ func TestAgentFallsSilent(t *testing.T) {
 		t.Errorf("%q is said to be valid, but the agent has not said so yet", challenge)
 	}
 	cancel()
-	s.step(time.Hour)
+	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	want := []protocol.Presence{
 		protocol.PresenceUnknown, protocol.PresenceAbsent, protocol.PresenceAlive, protocol.PresenceSilent, protocol.PresenceAlive,

@@ -37,20 +37,20 @@ func TestManagerRestart(t *testing.T) {
 	s.link.cut()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			worker := s.workerCluster(t)
+			worker := s.WorkerCluster(t, s.name)
 			worker.Status = v1alpha1.WorkerClusterStatus{ClusterID: s.server.ID}
 			if tc.status != "" {
 				apimeta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
 					Type: v1alpha1.WorkerClusterAgentReady, Status: tc.status, Reason: "Because", ObservedGeneration: worker.Generation + tc.generation,
 				})
 			}
-			check.Must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 			s.restart()
 			s.expectStopped(t, "before it leads", -1)
 			check.Must(t, s.keeper.Start(t.Context()))
 			s.reconcile(t)
 			s.expectStopped(t, tc.reason, tc.want)
-			s.step(time.Minute)
+			s.Clock.Step(time.Minute)
 			if tc.want >= 0 {
 				s.expectStopped(t, "it counts from when it became the leader", tc.want-time.Minute)
 			}
@@ -72,7 +72,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	if s.lease(t).ResourceVersion != before.ResourceVersion {
 		t.Error("the restart has cost a write")
 	}
-	s.step(10 * time.Second)
+	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.reconcile(t)
 	s.expectPresence(t, "the next challenge", protocol.PresenceAlive)

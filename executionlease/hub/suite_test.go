@@ -6,13 +6,11 @@ package hub_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -27,34 +25,26 @@ import (
 
 const (
 	leaseCRD = "../../config/crd/worker/trainyard.dev_executionleases.yaml"
-	// patience is the timeout for quick operations on a busy machine.
-	patience = 60 * time.Second
+	patience = check.Patience
 	// margin and fenceAfter of most tests give 122 s from read to stopped.
 	margin     = 20 * time.Second
 	fenceAfter = 100 * time.Second
 )
 
-// environment is a hub, a worker with the ExecutionLease API, and a worker without it.
-type environment struct {
-	hub, worker, bare *stage.Server
-	scheme            *runtime.Scheme
-}
-
-var shared = stage.ShareEnvironment(func(ctx context.Context, set *stage.Stage) (*environment, error) {
-	e := &environment{hub: set.Hub, worker: set.Workers[0], bare: set.Workers[1], scheme: set.Scheme}
-	return e, e.worker.Cluster.InstallCRDs(ctx, leaseCRD)
+// The first worker has the ExecutionLease API, and the second does not.
+var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
+	return s.Workers[0].Cluster.InstallCRDs(ctx, leaseCRD)
 }, "worker", "bare")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
 // scene is a hub with one worker, and the reconciler of its lease, which the test calls. The test plays the agent.
 type scene struct {
-	*environment
+	*stage.Scene
 	server *stage.Server
 	// name of the WorkerCluster, and ID of the hub.
 	name  v1alpha1.ClusterName
 	hubID string
-	clock *clocktesting.FakePassiveClock
 	link  *link
 	// options of the Keeper. A change counts from the next restart on.
 	options    hublease.Options
@@ -62,53 +52,30 @@ type scene struct {
 	reconciler reconcile.Reconciler
 }
 
-var scenes atomic.Int32
-
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	e := shared.Get(t)
-	return e.newScene(t, e.worker, remote.Credentials{Config: e.worker.Cluster.Config, Fingerprint: "admin"})
+	worker := shared.Get(t).Worker("worker")
+	return newSceneWith(t, worker, remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"})
 }
 
-func (e *environment) newScene(t *testing.T, server *stage.Server, credentials remote.Credentials) *scene {
+func newSceneWith(t *testing.T, server *stage.Server, credentials remote.Credentials) *scene {
 	t.Helper()
-	s := &scene{
-		environment: e, server: server, clock: clocktesting.NewFakePassiveClock(time.Now()),
-		name: v1alpha1.ClusterName(fmt.Sprintf("worker-%d", scenes.Add(1))),
-	}
-	s.hubID = "hub-of-" + string(s.name)
-	check.Must(t, e.hub.Admin.Create(t.Context(), &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: string(s.name)},
-		Spec: v1alpha1.WorkerClusterSpec{
-			Connection: v1alpha1.Connection{KubeconfigPath: "/not/used"},
-			Failover:   v1alpha1.WorkerFailover{FenceAfter: &metav1.Duration{Duration: fenceAfter}},
-		},
-	}))
-	t.Cleanup(func() { check.Must(t, e.hub.Admin.Delete(context.Background(), s.workerCluster(t))) })
-	fleet := s.newFleet(t)
+	s := &scene{Scene: shared.Get(t).Scene(t), server: server}
+	s.name = v1alpha1.ClusterName("worker-of-" + s.Namespace)
+	s.hubID = "hub-of-" + s.Namespace
+	s.Register(t, s.name, func(worker *v1alpha1.WorkerCluster) {
+		worker.Spec.Failover.FenceAfter, worker.Status = &metav1.Duration{Duration: fenceAfter}, v1alpha1.WorkerClusterStatus{}
+	})
+	fleet := stage.StartFleet(t, remote.Options{HubID: s.hubID, Scheme: s.Scheme})
 	fleet.Ensure(s.name, credentials, server.ID)
 	connection, _ := fleet.Get(s.name)
-	eventually(t, "connection", func(g gomega.Gomega) {
-		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
-	})
-	s.link = &link{Cluster: connection, clock: s.clock, since: s.clock.Now()}
+	stage.AwaitConnected(t, connection)
+	s.link = &link{Cluster: connection, clock: s.Clock, since: s.Clock.Now()}
 	s.options = hublease.Options{
-		Hub: e.hub.Admin, HubReader: e.hub.Admin, HubID: s.hubID, Manager: "test", Margin: margin, Clock: s.clock,
+		Hub: s.Hub.Admin, HubReader: s.Hub.Admin, HubID: s.hubID, Manager: "test", Margin: margin, Clock: s.Clock,
 	}
 	s.restart()
 	return s
-}
-
-func (s *scene) newFleet(t *testing.T) *remote.Fleet {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: s.hubID, ProbeInterval: time.Second, Scheme: s.scheme})
-	check.Must(t, err)
-	t.Cleanup(func() {
-		cancel()
-		fleet.Wait()
-	})
-	return fleet
 }
 
 // restart starts a new process, which remembers nothing.
@@ -120,7 +87,7 @@ func (s *scene) restart() {
 // link is a connection that uses the test's clock and that the test can cut.
 type link struct {
 	*remote.Cluster
-	clock *clocktesting.FakePassiveClock
+	clock *clocktesting.FakeClock
 	since time.Time
 	// lost is when contact was lost, zero during contact.
 	lost time.Time
@@ -228,33 +195,22 @@ func (s *scene) live(t *testing.T) {
 			t.Fatalf("the answer is %q, want 1.%d", answer, n)
 		}
 		if n == 1 {
-			s.step(10 * time.Second)
+			s.Clock.Step(10 * time.Second)
 		}
 	}
-}
-
-func (s *scene) step(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
-
-func (s *scene) workerCluster(t *testing.T) *v1alpha1.WorkerCluster {
-	t.Helper()
-	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, s.hub.Admin.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Name: string(s.name)}, worker))
-	return worker
 }
 
 // ask changes the fenceAfter of the WorkerCluster.
 func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 	t.Helper()
-	worker := s.workerCluster(t)
-	worker.Spec.Failover.FenceAfter.Duration = fenceAfter
-	check.Must(t, s.hub.Admin.Update(t.Context(), worker))
+	s.ChangeWorker(t, s.name, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Failover.FenceAfter.Duration = fenceAfter })
 }
 
 // expectStopped checks how long from now copies must have stopped. A negative want: the time must not be known.
 func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 	t.Helper()
 	at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID)
-	if got := at.Sub(s.clock.Now()); known != (want >= 0) || known && got != want {
+	if got := at.Sub(s.Clock.Now()); known != (want >= 0) || known && got != want {
 		t.Errorf("%s: copies are stopped in %s, known: %t; want %s", why, got, known, want)
 	}
 }

@@ -20,33 +20,34 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The presence says why
 // nothing is fenced there. It changes without a restart.
 func TestWorkersThatCannotFence(t *testing.T) {
-	e := shared.Get(t)
+	worker, bare := shared.Get(t).Workers[0], shared.Get(t).Workers[1]
 	t.Run("Unsupported", func(t *testing.T) {
 		t.Parallel()
-		s := e.newScene(t, e.bare, remote.Credentials{Config: e.bare.Cluster.Config, Fingerprint: "admin"})
+		s := newSceneWith(t, bare, remote.Credentials{Config: bare.Cluster.Config, Fingerprint: "admin"})
 		s.until(t, protocol.PresenceUnsupported)
-		check.Must(t, e.bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
+		check.Must(t, bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
 		s.until(t, protocol.PresenceUnknown)
 		s.live(t)
 		s.expectPresence(t, "with the API", protocol.PresenceAlive)
 	})
 	t.Run("Forbidden", func(t *testing.T) {
 		t.Parallel()
-		s := e.newScene(t, e.worker, e.account(t, "reader"))
+		s := newSceneWith(t, worker, account(t, worker, "reader"))
 		s.until(t, protocol.PresenceForbidden)
 		if code := s.link.Status().LeaseRefusal; code != http.StatusForbidden {
 			t.Errorf("the worker refuses with %d, want 403", code)
 		}
-		e.grant(t, "reader", "list", "watch")
+		grant(t, worker, "reader", "list", "watch")
 		gomega.NewWithT(t).Eventually(func() int { return s.link.Status().LeaseRefusal }, patience, 5*time.Millisecond).Should(gomega.BeZero())
 		// The user may read now, so the lease is absent. The user may not create it.
 		s.until(t, protocol.PresenceForbidden)
-		e.grant(t, "reader", "create", "patch")
+		grant(t, worker, "reader", "create", "patch")
 		s.until(t, protocol.PresenceUnknown)
 		s.live(t)
 		s.expectPresence(t, "with the rights", protocol.PresenceAlive)
@@ -65,35 +66,35 @@ func (s *scene) until(t *testing.T, want protocol.Presence) {
 }
 
 // account makes a user of the worker with all rights that a connection needs.
-func (e *environment) account(t *testing.T, name string) remote.Credentials {
+func account(t *testing.T, worker *stage.Server, name string) remote.Credentials {
 	t.Helper()
 	user := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-	check.Must(t, e.worker.Admin.Create(t.Context(), user))
-	e.grantRules(t, name, name, rbacv1.PolicyRule{
+	check.Must(t, worker.Admin.Create(t.Context(), user))
+	grantRules(t, worker, name, name, rbacv1.PolicyRule{
 		APIGroups: []string{"", "trainer.kubeflow.org", "jobset.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"},
 	})
 	token := &authenticationv1.TokenRequest{}
-	check.Must(t, e.worker.Admin.SubResource("token").Create(t.Context(), user, token))
+	check.Must(t, worker.Admin.SubResource("token").Create(t.Context(), user, token))
 	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
-		Host: e.worker.Cluster.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{
-			CAData: e.worker.Cluster.Config.CAData, ServerName: e.worker.Cluster.Config.ServerName,
+		Host: worker.Cluster.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{
+			CAData: worker.Cluster.Config.CAData, ServerName: worker.Cluster.Config.ServerName,
 		},
 	}}
 }
 
-func (e *environment) grant(t *testing.T, user string, verbs ...string) {
+func grant(t *testing.T, worker *stage.Server, user string, verbs ...string) {
 	t.Helper()
-	e.grantRules(t, user+"-"+verbs[0], user, rbacv1.PolicyRule{
+	grantRules(t, worker, user+"-"+verbs[0], user, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"executionleases"}, Verbs: verbs,
 	})
 }
 
-func (e *environment) grantRules(t *testing.T, name, user string, rule rbacv1.PolicyRule) {
+func grantRules(t *testing.T, worker *stage.Server, name, user string, rule rbacv1.PolicyRule) {
 	t.Helper()
-	check.Must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
+	check.Must(t, worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule},
 	}))
-	check.Must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	check.Must(t, worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: user}},

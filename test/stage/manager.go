@@ -138,8 +138,7 @@ func (s *Stage) ManagerAccount() *rest.Config {
 }
 
 // NewManager returns a manager of the hub with all indexes, and without metrics. It does not run.
-func (s *Stage) NewManager(t testing.TB, as *rest.Config, changes ...func(*ctrl.Options)) ctrl.Manager {
-	t.Helper()
+func (s *Stage) NewManager(ctx context.Context, as *rest.Config, changes ...func(*ctrl.Options)) (ctrl.Manager, error) {
 	options := ctrl.Options{
 		Scheme: s.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
@@ -149,8 +148,17 @@ func (s *Stage) NewManager(t testing.TB, as *rest.Config, changes ...func(*ctrl.
 		change(&options)
 	}
 	mgr, err := ctrl.NewManager(as, options)
+	if err != nil {
+		return nil, err
+	}
+	return mgr, records.AddIndexes(ctx, mgr.GetFieldIndexer())
+}
+
+// NewManager is NewManager of the Stage for one test.
+func (s *Scene) NewManager(t testing.TB, as *rest.Config, changes ...func(*ctrl.Options)) ctrl.Manager {
+	t.Helper()
+	mgr, err := s.Stage.NewManager(t.Context(), as, changes...)
 	check.Must(t, err)
-	check.Must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	return mgr
 }
 
