@@ -29,7 +29,7 @@ func (s *scene) wantNominated(t *testing.T, name string, want ...string) {
 // wantTold expects one Event with these words.
 func (s *scene) wantTold(t *testing.T, words ...string) {
 	t.Helper()
-	got := s.told()
+	got := s.Events.Take()
 	if len(got) != 1 {
 		t.Fatalf("told is %q, want one Event with %q", got, words)
 	}
@@ -62,7 +62,7 @@ func TestNominationIsKueues(t *testing.T) {
 	uid := after.GetUID()
 	given := s.waiting()
 	given["clusterName"] = "east"
-	given["admissionChecks"] = []any{map[string]any{"name": s.namespace, "state": "Ready"}}
+	given["admissionChecks"] = []any{map[string]any{"name": s.Namespace, "state": "Ready"}}
 	s.status(t, "a", given)
 	s.wantNominated(t, "a")
 	if s.turn(t, "a"); s.room.kept[uid] != "east" {
@@ -81,13 +81,13 @@ func TestRefusedWorker(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "a", 0)
 	s.turn(t, "a")
-	s.told()
+	s.Events.Take()
 	s.clone(t, "east", "a", is("QuotaReserved", "Pending", "no quota"))
 	if result := s.turn(t, "a"); result.RequeueAfter <= 0 || result.RequeueAfter > admissionTime {
 		t.Errorf("the worker has %s", result.RequeueAfter)
 	}
 	s.wantNominated(t, "a", "east")
-	s.clock.Step(admissionTime)
+	s.Clock.Step(admissionTime)
 	s.turn(t, "a")
 	s.wantNominated(t, "a", "west")
 	s.wantTold(t, "Nominated worker west instead of east", "no quota")
@@ -100,10 +100,10 @@ func TestRefusedWorker(t *testing.T) {
 	s.wantNominated(t, "a", "west") // East has just refused it.
 	s.wantTold(t, "Worker west stays nominated", "LocalQueue q doesn't exist", "no GPUs")
 	s.turn(t, "a")
-	if again := s.told(); len(again) > 0 {
+	if again := s.Events.Take(); len(again) > 0 {
 		t.Errorf("told again is %q", again)
 	}
-	s.clock.Step(minRefusal)
+	s.Clock.Step(minRefusal)
 	s.turn(t, "a")
 	s.wantNominated(t, "a", "east")
 }
@@ -124,14 +124,14 @@ func TestPreemptingWorkerIsNotWithdrawn(t *testing.T) {
 			s.turn(t, "a")
 			s.clone(t, "east", "a", conditions...)
 			s.turn(t, "a")
-			s.clock.Step(time.Hour)
+			s.Clock.Step(time.Hour)
 			s.turn(t, "a")
 			s.wantNominated(t, "a", "east")
 			s.clone(t, "east", "a", is("QuotaReserved", "WaitingForQuota", "1 more needed"))
-			s.clock.Step(preemptionTime - time.Second) // The pods of the victims end.
+			s.Clock.Step(preemptionTime - time.Second) // The pods of the victims end.
 			s.turn(t, "a")
 			s.wantNominated(t, "a", "east")
-			s.clock.Step(time.Second)
+			s.Clock.Step(time.Second)
 			s.turn(t, "a")
 			s.wantNominated(t, "a", "west")
 		})
@@ -145,7 +145,7 @@ func TestReasonsThatNoTimeHelps(t *testing.T) {
 			s := newScene(t)
 			s.submit(t, "a", 0)
 			s.turn(t, "a")
-			s.told()
+			s.Events.Take()
 			s.clone(t, "east", "a", is("QuotaReserved", reason, "words of Kueue"))
 			s.turn(t, "a")
 			s.wantNominated(t, "a", "west")
@@ -160,7 +160,7 @@ func TestAdmittedWorkerIsNotWithdrawn(t *testing.T) {
 	s.submit(t, "a", 0)
 	s.turn(t, "a")
 	s.clone(t, "east", "a", is("Admitted", "Admitted", ""))
-	s.clock.Step(24 * time.Hour)
+	s.Clock.Step(24 * time.Hour)
 	s.turn(t, "a")
 	s.wantNominated(t, "a", "east")
 	crossed := s.waiting()
@@ -182,7 +182,7 @@ func TestOrder(t *testing.T) {
 	s.turn(t, "low", "high")
 	s.wantNominated(t, "high", "east")
 	s.wantNominated(t, "low")
-	if got := strings.Join(s.told(), "\n"); !strings.Contains(got, "No worker has room for the job: the nearest is west") {
+	if got := strings.Join(s.Events.Take(), "\n"); !strings.Contains(got, "No worker has room for the job: the nearest is west") {
 		t.Errorf("told is %q", got)
 	}
 	s.room.jobs = 1
@@ -197,12 +197,12 @@ func TestQuestion(t *testing.T) {
 	s := newScene(t)
 	west := newObject("MultiKueueCluster")
 	west.SetName("west")
-	check.Must(t, s.patch(s.hub, west, "status", map[string]any{"status": map[string]any{
+	check.Must(t, s.patch(s.Hub.Admin, west, "status", map[string]any{"status": map[string]any{
 		"conditions": []any{map[string]any{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "no route"}},
 	}}))
 	s.eventually(t, "the cluster is not Active", func() bool {
 		seen := newObject("MultiKueueCluster")
-		check.Must(t, s.cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
+		check.Must(t, s.Cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
 		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions")
 		return conditions[0].(map[string]any)["status"] == "False"
 	})
@@ -227,7 +227,7 @@ func TestChangedWorkload(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "a", 0)
 	s.room.before = func() {
-		check.Must(t, s.hub.Patch(t.Context(), s.named("a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
+		check.Must(t, s.Hub.Admin.Patch(t.Context(), s.named("a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
 	}
 	s.turn(t, "a")
 	s.wantNominated(t, "a")
@@ -273,12 +273,12 @@ func TestForeignNominations(t *testing.T) {
 // What is wrong with MultiKueue's objects is said on the Workload.
 func TestMissingConfig(t *testing.T) {
 	s := newScene(t)
-	s.object(t, "AdmissionCheck", s.namespace+"-other", map[string]any{"spec": map[string]any{
+	s.object(t, "AdmissionCheck", s.Namespace+"-other", map[string]any{"spec": map[string]any{
 		"controllerName": v1alpha1.ManagedByMultiKueue, "parameters": map[string]any{"name": "nothing"},
 	}})
 	s.submit(t, "a", 0)
 	status := s.waiting()
-	status["admissionChecks"] = []any{map[string]any{"name": s.namespace + "-other", "state": "Pending"}}
+	status["admissionChecks"] = []any{map[string]any{"name": s.Namespace + "-other", "state": "Pending"}}
 	s.status(t, "a", status)
 	s.turn(t, "a")
 	s.wantTold(t, `MultiKueueConfig "nothing", which does not exist`)

@@ -5,20 +5,16 @@ package nomination
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -33,60 +29,21 @@ import (
 	"github.com/trainyard/trainyard/test/stage"
 )
 
-// patience is a timeout for quick things on a machine that may be busy.
-const patience = 60 * time.Second
-
-// environment is a hub with the caches of a manager, and two workers. Tests play Kueue on all of them.
-type environment struct {
-	set    *stage.Stage
-	hub    client.Client
-	cached client.Client
-	fleet  *remote.Fleet
-}
-
-var shared = stage.ShareEnvironment(newEnvironment, "east", "west")
+var shared = stage.Share(prepare, "east", "west")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
-	for _, server := range append([]*stage.Server{set.Hub}, set.Workers...) {
+func prepare(ctx context.Context, s *stage.Stage) error {
+	for _, server := range append([]*stage.Server{s.Hub}, s.Workers...) {
 		if err := server.Cluster.ApplyFiles(ctx, filepath.Join("testdata", "crds.yaml")); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	hub, err := cluster.New(set.Hub.Cluster.Config, func(o *cluster.Options) {
-		o.Scheme, o.Client = set.Scheme, client.Options{Cache: &client.CacheOptions{Unstructured: true}}
-		o.Cache = cache.Options{ByObject: map[client.Object]cache.ByObject{NewWorkload(): {Transform: Strip}}}
-	})
-	if err != nil {
-		return nil, err
+	stripped := func(o *cluster.Options) {
+		o.Cache.ByObject = map[client.Object]cache.ByObject{NewWorkload(): {Transform: Strip}}
 	}
-	running, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- hub.Start(running) }()
 	// No test here loses a worker. A machine that stands still for a few seconds must not either: the job would keep its worker.
-	options := remote.Options{HubID: "hub-1", ProbeInterval: time.Second, ProbeTimeout: patience, Workloads: true}
-	fleet, err := remote.NewFleet(running, options)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	set.Cleanup(func() error {
-		cancel()
-		fleet.Wait()
-		return <-ended
-	})
-	for _, worker := range set.Workers {
-		name := worker.Cluster.Name
-		fleet.Ensure(v1alpha1.ClusterName(name), remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
-		registered := &v1alpha1.WorkerCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: "/nowhere"}},
-		}
-		if err := set.Hub.Admin.Create(ctx, registered); err != nil {
-			return nil, err
-		}
-	}
-	return &environment{set: set, hub: set.Hub.Admin, cached: hub.GetClient(), fleet: fleet}, nil
+	return errors.Join(s.StartCaches(ctx, stripped), s.Connect(remote.Options{ProbeTimeout: check.Patience, Workloads: true}), s.Register(ctx))
 }
 
 // rooms is a Room that answers as a test wants. Without an answer no worker has room.
@@ -124,32 +81,23 @@ func (r *rooms) Release(uid types.UID) { delete(r.kept, uid) }
 
 func (r *rooms) Subscribe(func()) (cancel func()) { return func() {} }
 
-// scene has a namespace, MultiKueue's objects, and the reconciler that the test calls.
+// scene has the objects of Kueue for one test, and the reconciler that the test calls.
 type scene struct {
-	*environment
-	namespace  string
-	clock      *clocktesting.FakeClock
+	*stage.Scene
 	room       *rooms
-	recorder   *events.FakeRecorder
 	reconciler *Reconciler
 }
-
-var scenes atomic.Int32
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{
-		environment: shared.Get(t), namespace: fmt.Sprintf("test-%d", scenes.Add(1)), clock: clocktesting.NewFakeClock(time.Now()),
-		room: &rooms{on: []v1alpha1.ClusterName{"east", "west"}, jobs: 100, kept: map[types.UID]v1alpha1.ClusterName{}},
+		Scene: shared.Get(t).Scene(t),
+		room:  &rooms{on: []v1alpha1.ClusterName{"east", "west"}, jobs: 100, kept: map[types.UID]v1alpha1.ClusterName{}},
 	}
-	check.Must(t, s.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
-	for _, worker := range s.set.Workers {
-		check.Must(t, worker.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
-	}
-	s.object(t, "AdmissionCheck", s.namespace, map[string]any{"spec": map[string]any{
-		"controllerName": v1alpha1.ManagedByMultiKueue, "parameters": map[string]any{"name": s.namespace},
+	s.object(t, "AdmissionCheck", s.Namespace, map[string]any{"spec": map[string]any{
+		"controllerName": v1alpha1.ManagedByMultiKueue, "parameters": map[string]any{"name": s.Namespace},
 	}})
-	s.object(t, "MultiKueueConfig", s.namespace, map[string]any{"spec": map[string]any{"clusters": []any{"east", "west"}}})
+	s.object(t, "MultiKueueConfig", s.Namespace, map[string]any{"spec": map[string]any{"clusters": []any{"east", "west"}}})
 	for _, name := range []string{"east", "west"} {
 		s.object(t, "MultiKueueCluster", name, map[string]any{"status": map[string]any{
 			"conditions": []any{map[string]any{"type": "Active", "status": "True"}},
@@ -161,10 +109,9 @@ func newScene(t *testing.T) *scene {
 
 // restart starts a new process.
 func (s *scene) restart() {
-	s.recorder = events.NewFakeRecorder(100)
 	s.reconciler = NewReconciler(Options{
-		Hub: s.cached, Connections: s.fleet, Room: s.room, PodSet: demand.OfPods, Policy: placement.Policies{Hub: s.cached}.For,
-		Recorder: s.recorder, Clock: s.clock,
+		Hub: s.Cached, Connections: s.Fleet, Room: s.room, PodSet: demand.OfPods, Policy: placement.Policies{Hub: s.Cached}.For,
+		Recorder: s.Events, Clock: s.Clock,
 	})
 }
 
@@ -176,14 +123,13 @@ func (s *scene) object(t *testing.T, kind, name string, fields map[string]any) {
 	for key, value := range fields {
 		o.Object[key] = value
 	}
-	check.Must(t, s.hub.Create(t.Context(), o.DeepCopy()))
-	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), o)) })
+	s.Hub.Create(t, o.DeepCopy())
 	if status := fields["status"]; status != nil {
-		check.Must(t, s.patch(s.hub, o, "status", map[string]any{"status": status}))
+		check.Must(t, s.patch(s.Hub.Admin, o, "status", map[string]any{"status": status}))
 	}
 	s.eventually(t, kind+" "+name+" is in the cache", func() bool {
 		seen := newObject(kind)
-		return s.cached.Get(t.Context(), types.NamespacedName{Name: name}, seen) == nil && (fields["status"] == nil || seen.Object["status"] != nil)
+		return s.Cached.Get(t.Context(), types.NamespacedName{Name: name}, seen) == nil && (fields["status"] == nil || seen.Object["status"] != nil)
 	})
 }
 
@@ -201,7 +147,7 @@ func (s *scene) waiting() map[string]any {
 	return map[string]any{
 		"admission":       map[string]any{"clusterQueue": "gpus"},
 		"conditions":      []any{map[string]any{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "m"}},
-		"admissionChecks": []any{map[string]any{"name": s.namespace, "state": "Pending"}},
+		"admissionChecks": []any{map[string]any{"name": s.Namespace, "state": "Pending"}},
 	}
 }
 
@@ -217,13 +163,13 @@ func (s *scene) submit(t *testing.T, name string, priority int64) {
 			"name": "c", "image": "i", "resources": map[string]any{"limits": map[string]any{"nvidia.com/gpu": "8"}},
 		}}}},
 	}}}
-	check.Must(t, s.hub.Create(t.Context(), w))
+	check.Must(t, s.Hub.Admin.Create(t.Context(), w))
 	s.status(t, name, s.waiting())
 }
 
 func (s *scene) named(name string) *unstructured.Unstructured {
 	w := NewWorkload()
-	w.SetNamespace(s.namespace)
+	w.SetNamespace(s.Namespace)
 	w.SetName(name)
 	return w
 }
@@ -231,7 +177,7 @@ func (s *scene) named(name string) *unstructured.Unstructured {
 // status applies a status of a hub Workload as Kueue does, and waits for the cache.
 func (s *scene) status(t *testing.T, name string, status map[string]any) {
 	t.Helper()
-	check.Must(t, s.patch(s.hub, s.named(name), "status", map[string]any{"status": status}))
+	check.Must(t, s.patch(s.Hub.Admin, s.named(name), "status", map[string]any{"status": status}))
 	s.settle(t, name)
 }
 
@@ -241,14 +187,14 @@ func (s *scene) settle(t *testing.T, name string) {
 	live := s.live(t, name)
 	s.eventually(t, "the cache has Workload "+name, func() bool {
 		seen := NewWorkload()
-		return s.cached.Get(t.Context(), client.ObjectKeyFromObject(live), seen) == nil && seen.GetResourceVersion() == live.GetResourceVersion()
+		return s.Cached.Get(t.Context(), client.ObjectKeyFromObject(live), seen) == nil && seen.GetResourceVersion() == live.GetResourceVersion()
 	})
 }
 
 func (s *scene) live(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	w := s.named(name)
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	return w
 }
 
@@ -256,35 +202,29 @@ func (s *scene) live(t *testing.T, name string) *unstructured.Unstructured {
 // of it. Without a condition it deletes the clone.
 func (s *scene) clone(t *testing.T, worker, name string, conditions ...any) {
 	t.Helper()
-	for i := range s.set.Workers {
-		if s.set.Workers[i].Cluster.Name != worker {
-			continue
+	on, w := s.Worker(v1alpha1.ClusterName(worker)), s.named(name)
+	if len(conditions) == 0 {
+		check.Must(t, client.IgnoreNotFound(on.Admin.Delete(t.Context(), w)))
+	} else {
+		w.SetLabels(map[string]string{"kueue.x-k8s.io/multikueue-origin": "multikueue"})
+		if err := on.Admin.Create(t.Context(), w.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
 		}
-		admin, w := s.set.Workers[i].Admin, s.named(name)
-		if len(conditions) == 0 {
-			check.Must(t, client.IgnoreNotFound(admin.Delete(t.Context(), w)))
-		} else {
-			w.SetLabels(map[string]string{"kueue.x-k8s.io/multikueue-origin": "multikueue"})
-			if err := admin.Create(t.Context(), w.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
-				t.Fatal(err)
-			}
-			check.Must(t, s.patch(admin, w, "status", map[string]any{"status": map[string]any{"conditions": conditions}}))
-		}
-		err := admin.Get(t.Context(), client.ObjectKeyFromObject(w), w)
-		check.Must(t, client.IgnoreNotFound(err))
-		s.eventually(t, "the cache of "+worker+" has the clone of "+name, func() bool {
-			connection, ok := s.fleet.Get(v1alpha1.ClusterName(worker))
-			if !ok || connection.Status().State != remote.Connected {
-				return false
-			}
-			seen := NewWorkload()
-			got := connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(w), seen)
-			if err != nil {
-				return apierrors.IsNotFound(got)
-			}
-			return got == nil && seen.GetResourceVersion() == w.GetResourceVersion()
-		})
+		check.Must(t, s.patch(on.Admin, w, "status", map[string]any{"status": map[string]any{"conditions": conditions}}))
 	}
+	err := on.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w)
+	check.Must(t, client.IgnoreNotFound(err))
+	s.eventually(t, "the cache of "+worker+" has the clone of "+name, func() bool {
+		if on.Connection.Status().State != remote.Connected {
+			return false
+		}
+		seen := NewWorkload()
+		got := on.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(w), seen)
+		if err != nil {
+			return apierrors.IsNotFound(got)
+		}
+		return got == nil && seen.GetResourceVersion() == w.GetResourceVersion()
+	})
 }
 
 func is(kind, reason, message string) map[string]any {
@@ -300,7 +240,7 @@ func (s *scene) turn(t *testing.T, names ...string) (last reconcile.Result) {
 	t.Helper()
 	for _, name := range names {
 		var err error
-		last, err = s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.namespace, Name: name}})
+		last, err = s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.Key(name)})
 		check.Must(t, err)
 	}
 	if _, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: waitingList}); err != nil {
@@ -319,19 +259,7 @@ func (s *scene) nominated(t *testing.T, name string) []string {
 	return names
 }
 
-// told returns the Events since the last call.
-func (s *scene) told() (all []string) {
-	for {
-		select {
-		case event := <-s.recorder.Events:
-			all = append(all, event)
-		default:
-			return all
-		}
-	}
-}
-
 func (s *scene) eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(is, patience, 20*time.Millisecond).Should(gomega.BeTrue(), what)
+	gomega.NewWithT(t).Eventually(is, check.Patience, 20*time.Millisecond).Should(gomega.BeTrue(), what)
 }
