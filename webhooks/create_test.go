@@ -73,8 +73,8 @@ func TestUpstreamsRuntimesAreAccepted(t *testing.T) {
 					j.Spec.Initializer = &trainer.Initializer{Dataset: &trainer.DatasetInitializer{}, Model: &trainer.ModelInitializer{}}
 				}
 			})
-			if err := c.Create(t.Context(), j, client.DryRunAll); err != nil || len(got.all()) > 0 {
-				t.Errorf("warnings %q, error %v", got.all(), err)
+			if err := c.Create(t.Context(), j, client.DryRunAll); err != nil || len(got.All()) > 0 {
+				t.Errorf("warnings %q, error %v", got.All(), err)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestJobsThatOthersManageAreNotTriedOut(t *testing.T) {
 	if err := c.Create(t.Context(), ofTomorrow, client.DryRunAll); err != nil {
 		t.Errorf("the runtime is not needed here: %v", err)
 	}
-	if !slices.ContainsFunc(got.all(), func(w string) bool { return strings.Contains(w, `spec.runtimeRef.name: Not found: "of-tomorrow"`) }) {
-		t.Errorf("warnings %q", got.all())
+	if !slices.ContainsFunc(got.All(), func(w string) bool { return strings.Contains(w, `spec.runtimeRef.name: Not found: "of-tomorrow"`) }) {
+		t.Errorf("warnings %q", got.All())
 	}
 }

@@ -79,8 +79,8 @@ func TestDryRunOutageAdmitsWithWarning(t *testing.T) {
 	if err := c.Create(t.Context(), job(ns, "j"), client.DryRunAll); err != nil {
 		t.Errorf("refused while JobSet's webhook does not answer: %v", err)
 	}
-	if len(got.all()) == 0 || !strings.HasPrefix(got.all()[0], "cannot check the JobSet: ") {
-		t.Errorf("warnings %q", got.all())
+	if len(got.All()) == 0 || !strings.HasPrefix(got.All()[0], "cannot check the JobSet: ") {
+		t.Errorf("warnings %q", got.All())
 	}
 }
 
@@ -161,9 +161,9 @@ func TestQuotaThatIsUsedUpIsAWarning(t *testing.T) {
 	c, got := e.withWarnings(t)
 	eventually(t, "quota to be used up", func(g gomega.Gomega) {
 		g.Expect(c.Create(t.Context(), job(ns, "j"), client.DryRunAll)).To(gomega.Succeed())
-		g.Expect(slices.ContainsFunc(got.all(), func(w string) bool {
+		g.Expect(slices.ContainsFunc(got.All(), func(w string) bool {
 			return strings.HasPrefix(w, `replicated job "node": exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1: `)
-		})).To(gomega.BeTrue(), "warnings: %q", got.all())
+		})).To(gomega.BeTrue(), "warnings: %q", got.All())
 	})
 }
 

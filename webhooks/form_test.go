@@ -169,7 +169,7 @@ func TestDeprecatedRuntimeIsAWarning(t *testing.T) {
 	if err := c.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "old" }), client.DryRunAll); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(got.all(), func(w string) bool { return strings.Contains(w, `"old" is deprecated`) }) {
-		t.Errorf("warnings %q", got.all())
+	if !slices.ContainsFunc(got.All(), func(w string) bool { return strings.Contains(w, `"old" is deprecated`) }) {
+		t.Errorf("warnings %q", got.All())
 	}
 }

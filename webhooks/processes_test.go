@@ -66,7 +66,7 @@ func TestGPUsWithoutProcesses(t *testing.T) {
 			if !response.Allowed {
 				t.Errorf("the hub refuses the job: %v", response.Result)
 			}
-			for where, warnings := range map[string][]string{"worker": onWorker.all(), "hub": response.Warnings} {
+			for where, warnings := range map[string][]string{"worker": onWorker.All(), "hub": response.Warnings} {
 				isMeant := func(w string) bool { return strings.Contains(w, "numProcPerNode") }
 				if found := slices.ContainsFunc(warnings, isMeant); found != (tc.want != "") {
 					t.Errorf("%s, the %s warns: %q", tc.reason, where, warnings)

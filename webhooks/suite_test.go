@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +40,7 @@ const waitLimit = 60 * time.Second
 // simulated nodes, the TrainJob controller, and the webhooks of the agent in the test's process.
 type environment struct {
 	client.Client // with the rights of an admin, without a cache
+	server        *stage.Server
 	cluster       *clusters.Cluster
 	manager       ctrl.Manager
 }
@@ -56,35 +56,25 @@ func env(t *testing.T) *environment {
 }
 
 func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
+	server, err := stage.StartServer(ctx, cleanup, clusters.Full("webhooks", clusters.NodeShape{Count: 2}))
 	if err != nil {
 		return nil, err
 	}
-	o := clusters.Full("webhooks", clusters.NodeShape{Count: 2})
-	o.CRDs = crds
-	cluster, err := clusters.Start(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	cleanup(cluster.Stop)
-	e := &environment{cluster: cluster}
-	scheme := apiruntime.NewScheme()
-	if err := trainjob.AddToScheme(scheme); err != nil {
-		return e, err
-	}
-	if e.Client, err = client.New(cluster.Config, client.Options{Scheme: scheme}); err != nil {
-		return e, err
-	}
-	err = cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml", "jax_distributed.yaml",
+	e := &environment{Client: server.Admin, server: server, cluster: server.Cluster}
+	err = e.cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml", "jax_distributed.yaml",
 		"xgboost_distributed.yaml", "torchtune/llama3_2")
 	if err != nil {
 		return e, err
 	}
-	return e, e.startManager(ctx, scheme, cleanup)
+	return e, e.startManager(ctx, cleanup)
 }
 
 // startManager serves the webhooks and runs the TrainJob controller. Then it tells the API server of the webhooks.
-func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Scheme, cleanup func(func() error)) error {
+func (e *environment) startManager(ctx context.Context, cleanup func(func() error)) error {
+	scheme := apiruntime.NewScheme()
+	if err := trainjob.AddToScheme(scheme); err != nil {
+		return err
+	}
 	server, err := e.cluster.NewWebhookServer("trainyard")
 	if err != nil {
 		return err
@@ -182,20 +172,7 @@ func (e *environment) create(t *testing.T, object client.Object) {
 	}
 }
 
-// job returns a TrainJob of two nodes that uses torch-distributed, changed by the given functions.
-func job(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
-	j := &trainer.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: trainer.TrainJobSpec{
-			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
-			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
-		},
-	}
-	for _, change := range changes {
-		change(j)
-	}
-	return j
-}
+var job = stage.NewTrainJob
 
 func suspended(j *trainer.TrainJob) { j.Spec.Suspend = new(true) }
 
@@ -253,35 +230,11 @@ func (e *environment) validatorOf(t *testing.T, opts validation.Options) *worker
 	return v
 }
 
-// warnings collects the API server's warnings.
-type warnings struct {
-	mu    sync.Mutex
-	texts []string // under mu
-}
-
-// HandleWarningHeader stores a warning. client-go calls it.
-func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts = append(w.texts, text)
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.texts...)
-}
-
 // withWarnings returns a client of an admin and the warnings that the client gets.
-func (e *environment) withWarnings(t *testing.T) (client.Client, *warnings) {
+func (e *environment) withWarnings(t *testing.T) (client.Client, *stage.Warnings) {
 	t.Helper()
-	got := &warnings{}
-	config := rest.CopyConfig(e.cluster.Config)
-	config.WarningHandler = got
-	c, err := client.New(config, client.Options{Scheme: e.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, got, err := e.server.WithWarnings()
+	check.Must(t, err)
 	return c, got
 }
 

@@ -149,7 +149,7 @@ func TestSurprises(t *testing.T) {
 			if err := c.Create(t.Context(), j); err != nil {
 				t.Fatal(err)
 			}
-			for where, texts := range map[string][]string{"hub": onHub.Warnings, "worker": got.all()} {
+			for where, texts := range map[string][]string{"hub": onHub.Warnings, "worker": got.All()} {
 				want := test.want
 				if where == "hub" && test.workerOnly || where == "worker" && test.hubOnly {
 					want = ""

@@ -5,13 +5,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,12 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -45,8 +37,7 @@ const (
 type world struct {
 	hub        *clusters.Cluster
 	admin      client.Client
-	warnings   *warnings // that admin has got
-	scheme     *runtime.Scheme
+	warnings   *stage.Warnings // that admin has got
 	server     *clusters.WebhookServer
 	binary     string
 	kubeconfig string // of the manager's service account
@@ -70,34 +61,27 @@ func hub(t *testing.T) *world {
 func TestMain(m *testing.M) { shared.Main(m) }
 
 func startWorld(ctx context.Context, cleanup func(func() error)) (*world, error) {
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
+	hub, err := stage.StartServer(ctx, cleanup, clusters.Full("hub"), clusters.HubCRDs)
 	if err != nil {
 		return nil, err
 	}
-	options := clusters.Full("hub")
-	options.CRDs = crds
-	w := &world{scheme: runtime.NewScheme(), warnings: &warnings{}}
-	if w.hub, err = clusters.Start(ctx, options); err != nil {
-		return nil, err
-	}
-	cleanup(w.hub.Stop)
-	err = errors.Join(clientgoscheme.AddToScheme(w.scheme), trainer.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme),
-		jobsetv1alpha2.AddToScheme(w.scheme))
-	if err != nil {
-		return nil, err
-	}
-	admin := rest.CopyConfig(w.hub.Config)
-	admin.WarningHandler = w.warnings
-	if w.admin, err = client.New(admin, client.Options{Scheme: w.scheme}); err != nil {
+	w := &world{hub: hub.Cluster}
+	if w.admin, w.warnings, err = hub.WithWarnings(); err != nil {
 		return nil, err
 	}
 	if w.server, err = w.hub.NewWebhookServer("manager"); err != nil {
 		return nil, err
 	}
-	return w, errors.Join(w.install(ctx), w.hub.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml"))
+	if err := w.install(ctx); err != nil {
+		return nil, err
+	}
+	if w.kubeconfig, err = hub.AccountKubeconfig(ctx, defaultNamespace, "trainyard-manager"); err != nil {
+		return nil, err
+	}
+	return w, w.hub.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml")
 }
 
-// install applies config/hub without its Deployment, and makes a kubeconfig of the service account in it.
+// install applies config/hub without its Deployment.
 func (w *world) install(ctx context.Context) error {
 	objects, err := clusters.ReadObjects("../../config/namespace", "../../config/rbac", "../../config/webhook-hub")
 	if err != nil {
@@ -106,16 +90,7 @@ func (w *world) install(ctx context.Context) error {
 	if err := clusters.WebhookServices(w.server, objects...); err != nil {
 		return err
 	}
-	if err := w.hub.ApplyObjects(ctx, objects...); err != nil {
-		return err
-	}
-	account := types.NamespacedName{Namespace: defaultNamespace, Name: "trainyard-manager"}
-	kubeconfig, err := w.hub.ServiceAccountKubeconfig(ctx, account, time.Hour)
-	if err != nil {
-		return err
-	}
-	w.kubeconfig = filepath.Join(w.hub.Dir, "manager.kubeconfig")
-	return os.WriteFile(w.kubeconfig, kubeconfig, 0o600)
+	return w.hub.ApplyObjects(ctx, objects...)
 }
 
 type manager struct {
@@ -176,7 +151,7 @@ func (w *world) startServing(t *testing.T) (leader, standby *manager) {
 // awaitWebhook waits until the API server asks a manager.
 func (w *world) awaitWebhook(t *testing.T) {
 	t.Helper()
-	bad := w.job("default", "bad", reservedEnv)
+	bad := newJob("default", "bad", reservedEnv)
 	eventually(t, "the webhook to be asked", func(g gomega.Gomega) {
 		g.Expect(apierrors.IsInvalid(w.admin.Create(t.Context(), bad.DeepCopy(), client.DryRunAll))).To(gomega.BeTrue())
 	})
@@ -203,18 +178,9 @@ func (w *world) serving() []string {
 	return []string{"--webhook-bind-address=" + address, "--webhook-service=" + defaultNamespace + "/" + webhookService}
 }
 
-// job returns a TrainJob that the manager owns.
-func (w *world) job(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
-	j := &trainer.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: trainer.TrainJobSpec{
-			ManagedBy: new(v1alpha1.ManagedByMultiKueue), RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"}, Trainer: &trainer.Trainer{},
-		},
-	}
-	for _, change := range changes {
-		change(j)
-	}
-	return j
+// newJob returns a TrainJob that the manager owns.
+func newJob(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	return stage.NewTrainJob(namespace, name, append([]func(*trainer.TrainJob){stage.Managed}, changes...)...)
 }
 
 func unmanaged(j *trainer.TrainJob) { j.Spec.ManagedBy = nil }
@@ -228,28 +194,6 @@ func (w *world) namespace(t *testing.T, name string) {
 	t.Helper()
 	labels := map[string]string{v1alpha1.LabelDispatch: v1alpha1.DispatchYes}
 	check.Must(t, w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
-}
-
-// warnings collects the API server's warnings.
-type warnings struct {
-	mu    sync.Mutex
-	texts []string // under mu
-}
-
-// HandleWarningHeader stores a warning. client-go calls it.
-func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts = append(w.texts, text)
-}
-
-// take returns the warnings since the last call.
-func (w *warnings) take() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	texts := strings.Join(w.texts, "\n")
-	w.texts = nil
-	return texts
 }
 
 var eventually = check.Within(waitLimit, 50*time.Millisecond)

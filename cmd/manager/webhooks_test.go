@@ -44,19 +44,19 @@ func TestWebhooksOfAStandby(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"torch-distributed", "deepspeed-distributed"} {
-		good := w.job("default", "good", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = name })
-		w.warnings.take()
+		good := newJob("default", "good", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = name })
+		w.warnings.Take()
 		if err := w.admin.Create(t.Context(), good, client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if texts := w.warnings.take(); !strings.Contains(texts, "no WorkerCluster is registered") || strings.Contains(texts, "cannot check") {
+		if texts := w.warnings.Take(); !strings.Contains(texts, "no WorkerCluster is registered") || strings.Contains(texts, "cannot check") {
 			t.Errorf("%s: warnings %q", name, texts)
 		}
 	}
-	check.Must(t, w.admin.Create(t.Context(), w.job("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
+	check.Must(t, w.admin.Create(t.Context(), newJob("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.Name = "none"
 	})))
-	if texts := w.warnings.take(); texts != "" {
+	if texts := w.warnings.Take(); texts != "" {
 		t.Errorf("a job of the hub's own controller has warnings: %q", texts)
 	}
 
@@ -73,22 +73,22 @@ func TestUnmodifiedClients(t *testing.T) {
 	w := hub(t)
 	w.startServing(t)
 	w.namespace(t, "unmodified")
-	w.warnings.take()
-	adopted := w.job("unmodified", "sdk", unmanaged)
+	w.warnings.Take()
+	adopted := newJob("unmodified", "sdk", unmanaged)
 	check.Must(t, w.admin.Create(t.Context(), adopted))
 	if got := *adopted.Spec.ManagedBy; got != v1alpha1.ManagedByMultiKueue || adopted.Annotations[v1alpha1.AnnotationDispatch] != v1alpha1.DispatchByNamespace {
 		t.Errorf("an unmodified job has spec.managedBy %q and annotations %v", got, adopted.Annotations)
 	}
-	if texts := w.warnings.take(); !strings.Contains(texts, `spec.managedBy: set to "kueue.x-k8s.io/multikueue", because namespace "unmodified"`) {
+	if texts := w.warnings.Take(); !strings.Contains(texts, `spec.managedBy: set to "kueue.x-k8s.io/multikueue", because namespace "unmodified"`) {
 		t.Errorf("warnings %q", texts)
 	}
 	eventually(t, "the leader to look at the job", func(g gomega.Gomega) {
 		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(adopted), &v1alpha1.Dispatch{})).To(gomega.Succeed())
 	})
-	if err := w.admin.Create(t.Context(), w.job("unmodified", "bad", unmanaged, reservedEnv)); !apierrors.IsInvalid(err) {
+	if err := w.admin.Create(t.Context(), newJob("unmodified", "bad", unmanaged, reservedEnv)); !apierrors.IsInvalid(err) {
 		t.Errorf("an adopted job is not checked: %v", err)
 	}
-	w.warnings.take()
+	w.warnings.Take()
 	for name, change := range map[string]func(*trainer.TrainJob){
 		"stays": func(j *trainer.TrainJob) {
 			unmanaged(j)
@@ -98,13 +98,13 @@ func TestUnmodifiedClients(t *testing.T) {
 			j.Spec.ManagedBy, j.Annotations = new(v1alpha1.ManagedByBuiltIn), map[string]string{v1alpha1.AnnotationDispatch: v1alpha1.DispatchNo}
 		},
 	} {
-		job := w.job("unmodified", name, change)
+		job := newJob("unmodified", name, change)
 		check.Must(t, w.admin.Create(t.Context(), job))
 		if got := *job.Spec.ManagedBy; got != v1alpha1.ManagedByBuiltIn {
 			t.Errorf("%s: spec.managedBy is %q", name, got)
 		}
 	}
-	if texts := w.warnings.take(); texts != "" {
+	if texts := w.warnings.Take(); texts != "" {
 		t.Errorf("jobs that stay have warnings: %q", texts)
 	}
 }
@@ -116,7 +116,7 @@ func TestChangeOfAPlacedJob(t *testing.T) {
 	w.holdLease(t) // No controller looks at the Dispatch.
 	w.start(t, w.serving()...)
 	w.awaitWebhook(t)
-	job := w.job("default", "placed")
+	job := newJob("default", "placed")
 	check.Must(t, w.admin.Create(t.Context(), job))
 	check.Must(t, w.admin.Create(t.Context(), &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
@@ -140,17 +140,17 @@ func TestWebhooksFailOpen(t *testing.T) {
 	_, standby := w.startServing(t)
 	w.namespace(t, "open")
 	check.Must(t, standby.Stop())
-	w.warnings.take()
-	check.Must(t, w.admin.Create(t.Context(), w.job("open", "unchecked", reservedEnv)))
-	if texts := w.warnings.take(); texts != "" {
+	w.warnings.Take()
+	check.Must(t, w.admin.Create(t.Context(), newJob("open", "unchecked", reservedEnv)))
+	if texts := w.warnings.Take(); texts != "" {
 		t.Errorf("warnings %q", texts)
 	}
-	job := w.job("open", "unmodified", unmanaged)
+	job := newJob("open", "unmodified", unmanaged)
 	check.Must(t, w.admin.Create(t.Context(), job))
 	if *job.Spec.ManagedBy != v1alpha1.ManagedByBuiltIn {
 		t.Errorf("somebody has set %q", *job.Spec.ManagedBy)
 	}
-	if texts := w.warnings.take(); !strings.Contains(texts, "this TrainJob is not dispatched although its namespace has the label trainyard.dev/dispatch") {
+	if texts := w.warnings.Take(); !strings.Contains(texts, "this TrainJob is not dispatched although its namespace has the label trainyard.dev/dispatch") {
 		t.Errorf("warnings %q", texts)
 	}
 }
@@ -173,7 +173,7 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 		g.Expect(m.log(t)).To(gomega.And(gomega.ContainSubstring("Admission webhooks are not served now"),
 			gomega.ContainSubstring(secret.Name)))
 	})
-	job := w.job("default", "without-certificates")
+	job := newJob("default", "without-certificates")
 	check.Must(t, w.admin.Create(t.Context(), job))
 	eventually(t, "the job to be looked at", func(g gomega.Gomega) {
 		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})).To(gomega.Succeed())
@@ -186,7 +186,7 @@ func TestManagerMayOnlyTry(t *testing.T) {
 	w := hub(t)
 	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
 	check.Must(t, err)
-	asManager, err := client.New(config, client.Options{Scheme: w.scheme})
+	asManager, err := client.New(config, client.Options{Scheme: w.admin.Scheme()})
 	check.Must(t, err)
 	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	jobSet := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "js"}}

@@ -5,6 +5,7 @@ package stage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -56,6 +57,7 @@ func (e *Events) Take() (texts []string) {
 type Warnings struct {
 	mu    sync.Mutex
 	texts []string // under mu
+	taken int      // under mu
 }
 
 // HandleWarningHeader implements rest.WarningHandler.
@@ -65,11 +67,18 @@ func (w *Warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.texts = append(w.texts, text)
 }
 
+// All returns all warnings.
+func (w *Warnings) All() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.texts)
+}
+
 // Take returns the warnings since the last Take, one a line.
 func (w *Warnings) Take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	texts := strings.Join(w.texts, "\n")
-	w.texts = nil
+	texts := strings.Join(w.texts[w.taken:], "\n")
+	w.taken = len(w.texts)
 	return texts
 }

@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -130,6 +134,43 @@ func newServer(ctx context.Context, cluster *clusters.Cluster, scheme *runtime.S
 		return nil, fmt.Errorf("read identity of cluster %q: %w", cluster.Name, err)
 	}
 	return &Server{Cluster: cluster, Admin: admin, ID: identity.UID}, nil
+}
+
+// StartServer starts one cluster with these options and CRDs, for ShareWith. All have the CRDs of the trainer.
+func StartServer(ctx context.Context, cleanup func(func() error), options clusters.Options, crds ...clusters.ModuleFile) (*Server, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	paths, err := clusters.ModulePaths(ctx, append([]clusters.ModuleFile{clusters.TrainerCRDs}, crds...)...)
+	if err != nil {
+		return nil, err
+	}
+	options.CRDs = append(paths, options.CRDs...)
+	cluster, err := clusters.Start(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	cleanup(cluster.Stop)
+	return newServer(ctx, cluster, scheme)
+}
+
+// AccountKubeconfig writes a kubeconfig with a token of a service account for an hour, and returns its path.
+func (s *Server) AccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
+	kubeconfig, err := s.Cluster.ServiceAccountKubeconfig(ctx, types.NamespacedName{Namespace: namespace, Name: name}, time.Hour)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(s.Cluster.Dir, name+".kubeconfig")
+	return path, os.WriteFile(path, kubeconfig, 0o600)
+}
+
+// WithWarnings returns a client with all rights, and the warnings that it gets.
+func (s *Server) WithWarnings() (client.Client, *Warnings, error) {
+	config, warnings := rest.CopyConfig(s.Cluster.Config), &Warnings{}
+	config.WarningHandler = warnings
+	c, err := client.New(config, client.Options{Scheme: s.Admin.Scheme()})
+	return c, warnings, err
 }
 
 // InstallRuntime installs the trainer module's ClusterTrainingRuntime torch-distributed.
