@@ -57,13 +57,17 @@ type environment struct {
 	hubs   []*hub
 }
 
-var shared = stage.ShareEnvironment(newEnvironment)
+var shared = stage.ShareWith(newEnvironment)
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
-	e := &environment{WithWatch: set.Hub.Admin, server: set.Hub.Cluster, scheme: set.Scheme}
-	if err := set.Hub.InstallRuntime(ctx); err != nil {
+func newEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
+	server, err := stage.StartServer(ctx, cleanup, clusters.Options{Name: "worker"}, clusters.JobSetCRDs)
+	if err != nil {
+		return nil, err
+	}
+	e := &environment{WithWatch: server.Admin, server: server.Cluster, scheme: server.Admin.Scheme()}
+	if err := server.InstallRuntime(ctx); err != nil {
 		return nil, err
 	}
 	playing, end := context.WithCancel(context.Background())
@@ -72,7 +76,7 @@ func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error)
 		defer close(ended)
 		e.playNode(playing)
 	}()
-	set.Cleanup(func() error {
+	cleanup(func() error {
 		end()
 		<-ended
 		return nil
