@@ -16,27 +16,7 @@ root=$PWD
 # The version from which an upgrade is tested. A release changes it to the release before.
 from=${UPGRADE_FROM:-1ca39a2ac193c429392bcf73a2e1f3342b242f52}
 
-fail() {
-  echo "error: $*" >&2
-  exit 1
-}
-
-if ! commit=$(git rev-parse --verify --quiet "$from^{commit}"); then
-  [[ $(git rev-parse --is-shallow-repository) == false ]] ||
-    fail "commit $from is not in this shallow clone: run git fetch --unshallow, or set UPGRADE_FROM to a commit that is there"
-  fail "there is no commit $from: set UPGRADE_FROM to a commit of this repository"
-fi
-
-# A clone that shares the objects, so that neither this work tree nor its list of work trees changes.
-old=$root/_output/upgrade/$commit
-if [[ ! -d $old/source ]]; then
-  rm -rf "$old"
-  git clone --quiet --shared --no-checkout "$(git rev-parse --path-format=absolute --git-common-dir)" "$old/checkout"
-  git -C "$old/checkout" checkout --quiet --detach "$commit"
-  mv "$old/checkout" "$old/source" # Only a complete one has this name.
-fi
-echo "building $(git -C "$old/source" log -1 --format='%h %s') ..."
-go -C "$old/source" build -o "$old/programs/" ./cmd/...
+old=$(hack/build-commit.sh "$from" UPGRADE_FROM)
 
 # The scripts of the old version have no bin/ of their own.
 export KUBECTL=$root/bin/kubectl
