@@ -63,8 +63,8 @@ type backend interface {
 	hasFirstCRDs() bool
 	// startControllers starts what the options ask for and is not running yet.
 	startControllers() error
-	// process returns a part by its name, or nil.
-	process(name string) *Process
+	// parts returns the parts that are processes of this machine, in the order in which they were started.
+	parts() []*Process
 	// exited returns a part that ended by itself, or nil.
 	exited() *Process
 	// hostAddress is the address of this machine that the API server reaches.
@@ -273,7 +273,7 @@ func waitFor(ctx context.Context, b backend, what string, probe func(context.Con
 			return true, nil
 		}
 		if p := b.exited(); p != nil {
-			return false, p.ended()
+			return false, p.Ended()
 		}
 		return false, nil
 	})

@@ -45,7 +45,7 @@ func (c *Cluster) BackUp(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	etcd := local.process("etcd")
+	etcd := lastNamed(local.parts(), "etcd")
 	if etcd == nil {
 		return fmt.Errorf("back up cluster %q: etcd does not run", c.Name)
 	}
@@ -123,7 +123,7 @@ func (c *Cluster) local() (*processes, error) {
 // restore returns when etcd and the API server have been started.
 func (p *processes) restore(ctx context.Context, dir string) error {
 	for _, part := range []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
-		if p.process(part) == nil {
+		if lastNamed(p.parts(), part) == nil {
 			continue
 		}
 		if err := p.killPart(part); err != nil {

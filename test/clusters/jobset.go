@@ -81,7 +81,7 @@ func (c *Cluster) startJobSet(ctx context.Context) error {
 // probe returns nil when the server answers with its certificate.
 func (w *WebhookServer) probe(ctx context.Context, process *Process) error {
 	if process.hasEnded() {
-		return process.ended()
+		return process.Ended()
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.CABundle)

@@ -154,7 +154,7 @@ func (k *kindCluster) startControllers() error { return nil }
 // exited returns nil: no part of the cluster is a process of ours.
 func (k *kindCluster) exited() *Process { return nil }
 
-func (k *kindCluster) process(string) *Process { return nil }
+func (k *kindCluster) parts() []*Process { return nil }
 
 func (k *kindCluster) hasFirstCRDs() bool { return false }
 

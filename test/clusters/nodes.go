@@ -189,7 +189,7 @@ func (s NodeShape) node(number int) *corev1.Node {
 // probeNode returns nil when a node is ready and has no taint for not being ready.
 func (c *Cluster) probeNode(ctx context.Context, name string, kwok *Process) error {
 	if kwok.hasEnded() {
-		return kwok.ended()
+		return kwok.Ended()
 	}
 	node, err := c.kubernetes.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -149,9 +149,8 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// ended describes the end of a process that should be running, with the last
-// lines of its log.
-func (p *Process) ended() error {
+// Ended describes the end of a process that should be running, with the last lines of its log.
+func (p *Process) Ended() error {
 	return fmt.Errorf("%s has ended (%s); the end of %s:\n%s", p.Name, p.cmd.ProcessState, p.LogPath, tail(p.LogPath))
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -87,6 +88,8 @@ func TestProcessIsFoundByName(t *testing.T) {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "jobset-manager", "kwok"} {
 		if p := c.Process(name); p == nil || p.Name != name || !alive(t, strconv.Itoa(p.PID())) {
 			t.Errorf("%s: got %+v", name, p)
+		} else if !slices.Contains(c.Processes(), p) {
+			t.Errorf("%s is not among the processes that run", name)
 		}
 	}
 	if p := c.Process("nobody"); p != nil {

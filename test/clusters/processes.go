@@ -177,11 +177,10 @@ func (p *processes) run(c command) (*Process, error) {
 	return process, nil
 }
 
-// process returns the part that was started last under the name, or nil.
-func (p *processes) process(name string) *Process {
+func (p *processes) parts() []*Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return lastNamed(p.running, name)
+	return slices.Clone(p.running)
 }
 
 func lastNamed(all []*Process, name string) *Process {

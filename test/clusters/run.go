@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -45,13 +46,20 @@ func (c *Cluster) Run(ctx context.Context, name, program string, args ...string)
 // kube-apiserver, kube-controller-manager, kube-scheduler, jobset-manager, kwok. It returns nil if there is none. For
 // the API server use KillAPIServer and similar methods: they know that its end is intended.
 func (c *Cluster) Process(name string) *Process {
+	return lastNamed(c.started(), name)
+}
+
+// Processes returns the processes that run: the parts of the cluster, and what Run has started. On kind the parts are
+// not among them.
+func (c *Cluster) Processes() []*Process {
+	return slices.DeleteFunc(c.started(), (*Process).hasEnded)
+}
+
+// started returns the parts of the cluster, and then what Run has started.
+func (c *Cluster) started() []*Process {
 	c.mu.Lock()
-	process := lastNamed(c.beside, name)
-	c.mu.Unlock()
-	if process == nil {
-		process = c.backend.process(name)
-	}
-	return process
+	defer c.mu.Unlock()
+	return append(c.backend.parts(), c.beside...)
 }
 
 func (c *Cluster) lookPath(program string) (string, error) {

@@ -145,15 +145,6 @@ func (k *Kueue) LogPath() string { return k.managers[0].Process.LogPath }
 // PID of the hub's manager.
 func (k *Kueue) PID() int { return k.managers[0].Process.PID() }
 
-// WorkerPIDs are the process IDs of the workers' managers.
-func (k *Kueue) WorkerPIDs() []int {
-	var pids []int
-	for _, m := range k.managers[1:] {
-		pids = append(pids, m.Process.PID())
-	}
-	return pids
-}
-
 // Pprof is where the profiles of the hub's manager are.
 func (k *Kueue) Pprof() string { return k.managers[0].Pprof }
 

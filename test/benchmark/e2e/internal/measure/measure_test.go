@@ -63,6 +63,22 @@ func TestUsageOfThisProcess(t *testing.T) {
 	}
 }
 
+// TestCPUMinus: a role that is new has used nothing before. A role that has used less than before has lost a process.
+func TestCPUMinus(t *testing.T) {
+	got, err := CPU{"hub: etcd": 3, "benchmark": 5}.Minus(CPU{"hub: etcd": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(CPU{"hub: etcd": 500, "benchmark": 1250}, got.PerJob(4)); diff != "" {
+		t.Errorf("milliseconds per job (-want +got):\n%s", diff)
+	}
+	for name, later := range map[string]CPU{"one of two": {"workers: etcd": 1}, "the only one": {}} {
+		if _, err := later.Minus(CPU{"workers: etcd": 2}); err == nil {
+			t.Errorf("%s has ended, and there is no error", name)
+		}
+	}
+}
+
 func TestHeapAlloc(t *testing.T) {
 	got, err := heapAlloc(bufio.NewScanner(strings.NewReader("heap profile: 1: 2\n# Alloc = 5\n# HeapAlloc = 7340032\n# HeapSys = 9\n")))
 	if err != nil || got != 7340032 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
 )
 
@@ -77,6 +78,24 @@ func TestExceeded(t *testing.T) {
 				t.Errorf("%s\ngot %v, want %q", tc.reason, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestCPUTable: a column is a role that any system has, and what an earlier benchmark has measured has no row.
+func TestCPUTable(t *testing.T) {
+	ours, floor := run(1), run(1)
+	ours.CPUByRole, ours.CPUSeconds = measure.CPU{"hub: manager": 8, "hub: etcd": 2}, 30
+	floor.CPUByRole, floor.CPUSeconds = measure.CPU{"hub: etcd": 1}, 3
+	r := &Report{Results: []*Result{
+		{System: Trainyard, Workers: 2, Burst: ours}, {System: Floor, Workers: 2, Idle: floor}, {System: Tuned, Workers: 2, Burst: run(1)},
+	}}
+	want := `| system | workers | RTT | jobs | hub: etcd | hub: manager | all | all, in cores |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| trainyard | 2 | 0 ms | burst | 2.0 | 8.0 | 10.0 | 0.10 |
+| floor | 2 | 0 ms | one at a time | 1.0 | - | 1.0 | 0.10 |
+`
+	if diff := cmp.Diff(want, r.cpuTable()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }
 

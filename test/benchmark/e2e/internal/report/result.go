@@ -67,6 +67,27 @@ func (r *Result) name() string {
 	return r.System
 }
 
+// scenarioRun is what the jobs of a scenario took.
+type scenarioRun struct {
+	scenario string
+	*scenario.Run
+}
+
+// runs are the runs of the scenarios that were measured.
+func (r *Result) runs() []scenarioRun {
+	var all []scenarioRun
+	if r.Burst != nil {
+		all = append(all, scenarioRun{"burst", r.Burst})
+	}
+	if r.Idle != nil {
+		all = append(all, scenarioRun{"one at a time", r.Idle})
+	}
+	if r.Rate != nil {
+		all = append(all, scenarioRun{"rate", &r.Rate.Run})
+	}
+	return all
+}
+
 // sameAs is true for what the same system did on the same fleet.
 func (r *Result) sameAs(other *Result) bool {
 	return r.System == other.System && r.Workers == other.Workers && r.RTT == other.RTT &&

@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -32,7 +33,8 @@ func (r *Report) Text() string {
 		r.Machine.MemoryGB, r.Machine.Load)
 	for _, part := range []struct{ title, text string }{
 		{"Targets", r.targetTable()}, {"A burst of jobs", r.runTable(true)}, {"One job at a time", r.runTable(false)},
-		{"Requests per job, of a burst", r.requestTable()}, {"Beside finished jobs", r.finishedTable()},
+		{"Requests per job, of a burst", r.requestTable()}, {"CPU time by role, in ms per job", r.cpuTable()},
+		{"Beside finished jobs", r.finishedTable()},
 		{"Memory of jobs that run", r.liveTable()}, {"A rate that goes on", r.rateTable()},
 		{"Many fake workers", r.manyTable()}, {"Jobs that are archived and deleted", r.expiryText()}, {"Dispatchers of MultiKueue on unequal workers", r.unequalTable()},
 	} {
@@ -92,6 +94,38 @@ func (r *Report) requestTable() string {
 			fmt.Sprintf("%.1f", q.WorkerReads), fmt.Sprintf("%.1f", q.WorkerWrites), fmt.Sprintf("%.1f", q.HubReads+q.HubWrites+q.WorkerReads+q.WorkerWrites))
 	}
 	return nonEmpty(t, rows)
+}
+
+// cpuTable has a column for each role that a process had.
+func (r *Report) cpuTable() string {
+	roles := map[string]bool{}
+	for _, result := range r.Results {
+		for _, run := range result.runs() {
+			for role := range run.CPUByRole {
+				roles[role] = true
+			}
+		}
+	}
+	columns := slices.Sorted(maps.Keys(roles))
+	t := newTable(slices.Concat([]string{"system", "workers", "RTT", "jobs"}, columns, []string{"all", "all, in cores"})...)
+	for _, result := range r.Results {
+		for _, run := range result.runs() {
+			if len(run.CPUByRole) == 0 {
+				continue // An earlier version of the benchmark measured it.
+			}
+			row := []string{result.name(), fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), run.scenario}
+			for _, role := range columns {
+				cell := "-"
+				if used, has := run.CPUByRole[role]; has {
+					cell = fmt.Sprintf("%.1f", used)
+				}
+				row = append(row, cell)
+			}
+			all := run.CPUByRole.Sum()
+			t.row(append(row, fmt.Sprintf("%.1f", all), fmt.Sprintf("%.2f", all/1000*float64(run.Jobs)/run.CPUSeconds))...)
+		}
+	}
+	return nonEmpty(t, len(columns))
 }
 
 func (r *Report) finishedTable() string {

@@ -92,8 +92,10 @@ type Run struct {
 	// CPU is what the system's process took per job, in milliseconds, and Peak its largest memory in MB.
 	CPU  float64 `json:"cpuMsPerJob"`
 	Peak float64 `json:"peakMB"`
-	// WorkersCPU is what its processes on the workers took per job, in milliseconds, if it has any.
-	WorkersCPU float64 `json:"workersCPUMsPerJob,omitempty"`
+	// CPUByRole is what the processes of each role took per job, in milliseconds, from the first request to create a job
+	// until the system had done all work that the jobs cause. That took so many Seconds.
+	CPUByRole  measure.CPU `json:"cpuMsPerJobByRole"`
+	CPUSeconds float64     `json:"cpuMeasuredForSeconds"`
 }
 
 // Burst creates jobs as fast as the hub takes them, each of which ends as soon as it may run.
@@ -133,7 +135,8 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 	if err != nil {
 		return Run{}, err
 	}
-	workersUsed, err := w.workersCPU()
+	began := time.Now()
+	usedByRole, err := measure.ReadCPU(w.Fleet)
 	if err != nil {
 		return Run{}, err
 	}
@@ -151,8 +154,11 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 	if err != nil {
 		return Run{}, err
 	}
-	workersCPU, err := w.workersCPU()
+	byRole, err := measure.ReadCPU(w.Fleet)
 	if err != nil {
+		return Run{}, err
+	}
+	if byRole, err = byRole.Minus(usedByRole); err != nil {
 		return Run{}, err
 	}
 	all := w.Jobs.Of(names)
@@ -161,7 +167,7 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 	first, last := ends(all)
 	r.Collected = float64(w.Jobs.Gone(first, last)) / float64(jobs)
 	r.CPU, r.Peak = 1000*(usage.CPU-used.CPU)/float64(jobs), float64(usage.Peak)/1e6
-	r.WorkersCPU = 1000 * (workersCPU - workersUsed) / float64(jobs)
+	r.CPUByRole, r.CPUSeconds = byRole.PerJob(jobs), time.Since(began).Seconds()
 	return r, nil
 }
 

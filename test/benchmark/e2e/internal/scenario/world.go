@@ -39,8 +39,6 @@ type System interface {
 	// PID of the process, and the address of its profiles.
 	PID() int
 	Pprof() string
-	// WorkerPIDs are the process IDs of its processes on the workers, if it has any.
-	WorkerPIDs() []int
 	// Labels that jobs need: each job gets one of these sets.
 	Labels() []map[string]string
 }
@@ -171,19 +169,4 @@ func (w *World) usage() (measure.Usage, error) {
 		return measure.Usage{}, nil
 	}
 	return measure.UsageOf(w.System.PID())
-}
-
-// workersCPU is what the system's processes on the workers have taken, in seconds.
-func (w *World) workersCPU() (sum float64, err error) {
-	if w.System == nil {
-		return 0, nil
-	}
-	for _, pid := range w.System.WorkerPIDs() {
-		usage, err := measure.UsageOf(pid)
-		if err != nil {
-			return 0, err
-		}
-		sum += usage.CPU
-	}
-	return sum, nil
 }

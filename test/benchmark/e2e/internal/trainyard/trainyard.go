@@ -173,9 +173,6 @@ func (t *Trainyard) PID() int { return t.process.PID() }
 // Pprof is where the manager's profiles are.
 func (t *Trainyard) Pprof() string { return t.pprof }
 
-// WorkerPIDs is empty: the workers' agents are not what is measured.
-func (t *Trainyard) WorkerPIDs() []int { return nil }
-
 // Labels of the jobs: none.
 func (t *Trainyard) Labels() []map[string]string { return []map[string]string{nil} }
 
