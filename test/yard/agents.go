@@ -54,7 +54,7 @@ func (a *Agent) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return awaitReady(ctx, process, a.health)
+	return AwaitReady(ctx, process, a.health)
 }
 
 func (a *Agent) start(ctx context.Context) (*clusters.Process, error) {
@@ -180,7 +180,7 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeco
 		args = append(args, y.options.AgentArgs...)
 	}
 	agent := &Agent{
-		yard: y, health: health, program: y.options.Version.program("worker-agent"),
+		yard: y, health: health, program: y.options.Version.Program("worker-agent"),
 		run: func(ctx context.Context, program string) (*clusters.Process, error) {
 			return cluster.Run(ctx, "worker-agent", program, args...)
 		},

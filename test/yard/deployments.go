@@ -78,7 +78,7 @@ func (y *Yard) forwardManager(ctx context.Context) error {
 		return fmt.Errorf("forward the manager's ports: %w", err)
 	}
 	go y.keepForwarding(process, args)
-	return awaitReady(ctx, process, local[0])
+	return AwaitReady(ctx, process, local[0])
 }
 
 // keepForwarding starts the forwarding again when it has ended: it ends with the manager's container.

@@ -123,7 +123,7 @@ func (m *Managers) start(ctx context.Context) error {
 		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--worker-probe-interval=2s",
 	}, m.webhooks, y.options.Lease, y.options.ManagerArgs, m.more)
-	process, err := y.Hub.Run(ctx, "manager", m.version.program("manager"), args...)
+	process, err := y.Hub.Run(ctx, "manager", m.version.Program("manager"), args...)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (m *Managers) Replace(ctx context.Context) error {
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	if err := awaitReady(ctx, m.current, m.health); err != nil {
+	if err := AwaitReady(ctx, m.current, m.health); err != nil {
 		return err
 	}
 	return before.Stop()

@@ -61,8 +61,8 @@ func (y *Yard) installHub(ctx context.Context) error {
 	return err
 }
 
-// awaitReady returns when a process answers readiness probes with success.
-func awaitReady(ctx context.Context, process *clusters.Process, address string) error {
+// AwaitReady returns when a process answers readiness probes with success.
+func AwaitReady(ctx context.Context, process *clusters.Process, address string) error {
 	for {
 		if ports.Ready(ctx, address) == nil {
 			return nil
@@ -71,7 +71,7 @@ func awaitReady(ctx context.Context, process *clusters.Process, address string) 
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s to be ready, see %s: %w", process.Name, process.LogPath, ctx.Err())
 		case <-process.Done():
-			return fmt.Errorf("%s has ended before it was ready, see %s", process.Name, process.LogPath)
+			return fmt.Errorf("wait for %s to be ready: %w", process.Name, process.Ended())
 		case <-time.After(readyPoll):
 		}
 	}

@@ -25,8 +25,8 @@ type Version struct {
 	Programs string
 }
 
-// program returns what Cluster.Run takes for a program of the version.
-func (v Version) program(name string) string {
+// Program returns what Cluster.Run takes for a program of the version.
+func (v Version) Program(name string) string {
 	if v.Programs == "" {
 		return name
 	}
@@ -78,7 +78,7 @@ func (y *Yard) ApplyAgents(ctx context.Context, cluster *clusters.Cluster, versi
 // ReplaceAgents ends the agents of a cluster, one after the other, and starts agents of a version in their place.
 func (y *Yard) ReplaceAgents(ctx context.Context, cluster *clusters.Cluster, version Version) error {
 	for _, agent := range y.Agents[cluster.Name] {
-		if err := agent.replace(ctx, version.program("worker-agent")); err != nil {
+		if err := agent.replace(ctx, version.Program("worker-agent")); err != nil {
 			return fmt.Errorf("replace an agent of cluster %q: %w", cluster.Name, err)
 		}
 	}

@@ -42,6 +42,7 @@ type options struct {
 	ttl            time.Duration
 	manyWorkers    int
 	unequalJobs    int
+	replicas       int
 
 	out   string
 	smoke bool
@@ -56,7 +57,7 @@ func defaultOptions() options {
 	return options{
 		systems: []string{report.Floor, report.Trainyard, report.Tuned, report.MultiKueue}, workers: []int{2}, rtts: []time.Duration{0},
 		scenarios: []string{burst, idle}, jobs: 300, idleJobs: 30, idleRunFor: time.Second, finishedJobs: []int{1000, 10000}, liveJobs: 1000,
-		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, ttl: 2 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, patience: 30 * time.Minute,
+		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, ttl: 2 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, replicas: 1, patience: 30 * time.Minute,
 	}
 }
 
@@ -79,6 +80,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ttl, "ttl", o.ttl, "How long a finished job stays on the hub in the scenario expiry, in whole seconds; so do Events")
 	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
 	fs.IntVar(&o.unequalJobs, "unequal-jobs", o.unequalJobs, "Jobs of the scenario unequal; its workers have room for 100")
+	fs.IntVar(&o.replicas, "replicas", o.replicas, "Managers of Trainyard on the hub. Of several, elected by a Lease, one leads. 1: without leader election")
 	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
 	fs.BoolVar(&o.garbageCollector, "garbage-collector", o.garbageCollector,
 		"Run Kubernetes' garbage collector on every cluster: it deletes what jobs own, and makes requests of its own")
@@ -105,6 +107,9 @@ func (o *options) complete() error {
 	}
 	if len(o.workers) == 0 || len(o.rtts) == 0 || slices.Min(o.workers) < 1 || !slices.IsSorted(o.finishedJobs) {
 		return fmt.Errorf("--workers and --rtt need values, workers are at least 1, and --finished rises")
+	}
+	if o.replicas < 1 {
+		return fmt.Errorf("--replicas is %d: must be at least 1", o.replicas)
 	}
 	if slices.Contains(o.scenarios, expiry) && (o.ttl < time.Second || o.ttl%time.Second != 0) {
 		return fmt.Errorf("--ttl is %s: must be whole seconds, at least one", o.ttl)

@@ -53,6 +53,9 @@ func (o *options) all(ctx context.Context) error {
 				result := &report.Result{
 					System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000, GarbageCollector: o.garbageCollector,
 				}
+				if system == report.Trainyard && o.replicas > 1 {
+					result.Replicas = o.replicas
+				}
 				progress("%s, %d workers, %s", system, workers, rtt)
 				if err := o.one(ctx, result, rtt, i == 0 && j == 0); err != nil {
 					result.Error = err.Error()
@@ -142,7 +145,7 @@ func (o *options) one(ctx context.Context, result *report.Result, rtt time.Durat
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	system, err := systemOf(result.System, f)
+	system, err := systemOf(result, f)
 	if err != nil {
 		return err
 	}
@@ -163,10 +166,10 @@ func (o *options) one(ctx context.Context, result *report.Result, rtt time.Durat
 }
 
 // systemOf returns nil for the floor.
-func systemOf(name string, f *fleet.Fleet) (scenario.System, error) {
-	switch name {
+func systemOf(result *report.Result, f *fleet.Fleet) (scenario.System, error) {
+	switch result.System {
 	case report.Trainyard:
-		return trainyard.On(f)
+		return trainyard.On(f, trainyard.Options{Replicas: result.Replicas})
 	case report.MultiKueue:
 		return kueue.New(f, kueue.Defaults()), nil
 	case report.Tuned:

@@ -73,7 +73,7 @@ func newFederation(t *testing.T) *federation {
 		workers = append(workers, trainyard.Worker{Name: (*s).name, Kubeconfig: path})
 	}
 	f.seen = watchOwners(t, all.Hub.Admin)
-	f.trainyard = trainyard.New(all.Hub, workers, "--v=1", "--kueue-dispatcher")
+	f.trainyard = trainyard.New(all.Hub, workers, trainyard.Options{Args: []string{"--v=1", "--kueue-dispatcher"}})
 	check(t, f.trainyard.Install(ctx))
 	check(t, f.trainyard.Start(ctx))
 	check(t, f.trainyard.Connected(ctx))

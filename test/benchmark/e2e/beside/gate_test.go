@@ -51,7 +51,7 @@ func newGate(t *testing.T) *gate {
 	path, err := all.Workers[0].WriteKubeconfig()
 	check(t, err)
 	workers := []trainyard.Worker{{Name: g.worker.name, Kubeconfig: path}}
-	g.trainyard = trainyard.New(all.Hub, workers, "--v=1", "--kueue-admission-check")
+	g.trainyard = trainyard.New(all.Hub, workers, trainyard.Options{Args: []string{"--v=1", "--kueue-admission-check"}})
 	check(t, g.trainyard.Install(ctx))
 	check(t, g.trainyard.Start(ctx))
 	check(t, g.trainyard.Connected(ctx))

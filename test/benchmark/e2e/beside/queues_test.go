@@ -43,7 +43,7 @@ func newBehind(t *testing.T) *behind {
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))
 	check(t, k.Connected(ctx))
-	y, err := trainyard.On(all)
+	y, err := trainyard.On(all, trainyard.Options{})
 	check(t, err)
 	check(t, y.Install(ctx))
 	b := &behind{

@@ -72,7 +72,7 @@ func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	took("start of Kueue")
 	path, err := all.Workers[ours].WriteKubeconfig()
 	check(t, err)
-	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[ours].Name, Kubeconfig: path}}, "--v=1")
+	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[ours].Name, Kubeconfig: path}}, trainyard.Options{Args: []string{"--v=1"}})
 	check(t, y.Install(ctx))
 	check(t, y.Start(ctx))
 	check(t, y.Connected(ctx))

@@ -105,7 +105,11 @@ func TestAdd(t *testing.T) {
 	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(1), Idle: run(2)})
 	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(3)})
 	r.Add(&Result{System: Trainyard, Workers: 3, Burst: run(4)})
-	want := []*Result{{System: Trainyard, Workers: 2, Burst: run(3), Idle: run(2)}, {System: Trainyard, Workers: 3, Burst: run(4)}}
+	r.Add(&Result{System: Trainyard, Workers: 3, Replicas: 2, Burst: run(5)})
+	want := []*Result{
+		{System: Trainyard, Workers: 2, Burst: run(3), Idle: run(2)}, {System: Trainyard, Workers: 3, Burst: run(4)},
+		{System: Trainyard, Workers: 3, Replicas: 2, Burst: run(5)},
+	}
 	if diff := cmp.Diff(want, r.Results); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}

@@ -5,6 +5,7 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,12 +27,14 @@ type Result struct {
 	Workers int     `json:"workers"`
 	RTT     float64 `json:"rttMs"`
 	// GarbageCollector: Kubernetes' garbage collector has run on each cluster.
-	GarbageCollector bool                `json:"garbageCollector,omitempty"`
-	Burst            *scenario.Run       `json:"burst,omitempty"`
-	Idle             *scenario.Run       `json:"idle,omitempty"`
-	Finished         []scenario.Finished `json:"finished,omitempty"`
-	Live             *scenario.Live      `json:"live,omitempty"`
-	Rate             *scenario.Rate      `json:"rate,omitempty"`
+	GarbageCollector bool `json:"garbageCollector,omitempty"`
+	// Replicas is how many managers Trainyard had, if there were several.
+	Replicas int                 `json:"managers,omitempty"`
+	Burst    *scenario.Run       `json:"burst,omitempty"`
+	Idle     *scenario.Run       `json:"idle,omitempty"`
+	Finished []scenario.Finished `json:"finished,omitempty"`
+	Live     *scenario.Live      `json:"live,omitempty"`
+	Rate     *scenario.Rate      `json:"rate,omitempty"`
 	// Error ended the measuring.
 	Error string `json:"error,omitempty"`
 }
@@ -59,12 +62,16 @@ type Machine struct {
 	Load float64 `json:"loadBefore"`
 }
 
-// name of the system, with what is not usual about the fleet.
+// name of the system, with what is not usual about it and the fleet.
 func (r *Result) name() string {
+	name := r.System
 	if r.GarbageCollector {
-		return r.System + ", garbage collector"
+		name += ", garbage collector"
 	}
-	return r.System
+	if r.Replicas > 1 {
+		name += fmt.Sprintf(", %d managers", r.Replicas)
+	}
+	return name
 }
 
 // scenarioRun is what the jobs of a scenario took.
@@ -91,10 +98,10 @@ func (r *Result) runs() []scenarioRun {
 // sameAs is true for what the same system did on the same fleet.
 func (r *Result) sameAs(other *Result) bool {
 	return r.System == other.System && r.Workers == other.Workers && r.RTT == other.RTT &&
-		r.GarbageCollector == other.GarbageCollector
+		r.GarbageCollector == other.GarbageCollector && r.Replicas == other.Replicas
 }
 
-// find returns a system's result on a fleet without garbage collectors, or nil.
+// find returns the result of a system with one manager on a fleet without garbage collectors, or nil.
 func (r *Report) find(system string, workers int, rtt float64) *Result {
 	for _, result := range r.Results {
 		usual := &Result{System: system, Workers: workers, RTT: rtt}

@@ -75,7 +75,9 @@ func ExpiringJobs(ctx context.Context, s Stream, observe func(*Expiry) error) (e
 	if g.metrics, err = ports.Free(); err != nil {
 		return err
 	}
-	g.system, err = trainyard.On(f, "--archive-dir="+g.archive, "--metrics-bind-address="+g.metrics, "--metrics-secure=false")
+	g.system, err = trainyard.On(f, trainyard.Options{Args: []string{
+		"--archive-dir=" + g.archive, "--metrics-bind-address=" + g.metrics, "--metrics-secure=false",
+	}})
 	if err != nil {
 		return err
 	}

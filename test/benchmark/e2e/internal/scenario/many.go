@@ -55,7 +55,7 @@ func ManyWorkers(ctx context.Context, workers, jobs int) (m Many, err error) {
 		return m, err
 	}
 	// Without workers first, for what the manager takes itself.
-	system := trainyard.New(f.Hub, nil)
+	system := trainyard.New(f.Hub, nil, trainyard.Options{})
 	w, err := NewWorld(ctx, f, system)
 	if err != nil {
 		return m, err

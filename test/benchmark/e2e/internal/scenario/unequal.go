@@ -115,7 +115,7 @@ func startNominating(ctx context.Context, f *fleet.Fleet) error {
 		}
 		workers = append(workers, trainyard.Worker{Name: worker.Name + "-0", Kubeconfig: path})
 	}
-	y := trainyard.New(f.Hub, workers, "--kueue-dispatcher")
+	y := trainyard.New(f.Hub, workers, trainyard.Options{Args: []string{"--kueue-dispatcher"}})
 	if err := y.Install(ctx); err != nil {
 		return err
 	}

@@ -5,9 +5,12 @@ package trainyard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +21,13 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 const (
 	namespace  = "trainyard-system"
 	policyName = "spread"
+	leaseName  = "manager.trainyard.dev"
 	poll       = 20 * time.Millisecond
 )
 
@@ -33,23 +38,33 @@ type Worker struct {
 	Kubeconfig string
 }
 
-// Trainyard is a manager on a hub.
+// Options of a Trainyard. The zero value is one manager of this version, with its defaults.
+type Options struct {
+	// Replicas is how many managers there are. One of several leads. 0 and 1: one manager, without leader election.
+	Replicas int
+	// Version of the managers.
+	Version yard.Version
+	// Args are added to the managers' arguments.
+	Args []string
+}
+
+// Trainyard is the managers on a hub.
 type Trainyard struct {
-	hub     *fleet.Cluster
-	workers []Worker
-	args    []string
-	process *clusters.Process
-	health  string
-	pprof   string
+	hub      *fleet.Cluster
+	workers  []Worker
+	options  Options
+	leader   *clusters.Process
+	standbys []*clusters.Process
+	pprof    string
 }
 
-// New returns a Trainyard that is not running. The arguments are added to the manager's.
-func New(hub *fleet.Cluster, workers []Worker, args ...string) *Trainyard {
-	return &Trainyard{hub: hub, workers: workers, args: args}
+// New returns a Trainyard that is not running.
+func New(hub *fleet.Cluster, workers []Worker, options Options) *Trainyard {
+	return &Trainyard{hub: hub, workers: workers, options: options}
 }
 
-// On returns a Trainyard with the workers of a fleet. The arguments are added to the manager's.
-func On(f *fleet.Fleet, args ...string) (*Trainyard, error) {
+// On returns a Trainyard with the workers of a fleet.
+func On(f *fleet.Fleet, options Options) (*Trainyard, error) {
 	var workers []Worker
 	for _, cluster := range f.Workers {
 		path, err := cluster.WriteKubeconfig()
@@ -58,7 +73,7 @@ func On(f *fleet.Fleet, args ...string) (*Trainyard, error) {
 		}
 		workers = append(workers, Worker{cluster.Name, path})
 	}
-	return New(f.Hub, workers, args...), nil
+	return New(f.Hub, workers, options), nil
 }
 
 // Install registers the workers.
@@ -102,23 +117,59 @@ func (t *Trainyard) Register(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// Start starts the manager, and returns when it is ready.
+// Start starts the managers, and returns when they are ready. The first leads.
 func (t *Trainyard) Start(ctx context.Context) (err error) {
-	if t.health, err = ports.Free(); err != nil {
-		return err
-	}
 	if t.pprof, err = ports.Free(); err != nil {
 		return err
 	}
-	cluster := t.hub.Cluster
-	args := append([]string{
-		"--kubeconfig=" + cluster.KubeconfigPath, "--namespace=" + namespace, "--leader-elect=false",
-		"--health-probe-bind-address=" + t.health, "--metrics-bind-address=0", "--pprof-bind-address=" + t.pprof,
-	}, t.args...)
-	if t.process, err = cluster.Run(ctx, "manager", "manager", args...); err != nil {
+	if t.leader, err = t.startManager(ctx, "manager", "--pprof-bind-address="+t.pprof); err != nil {
 		return err
 	}
-	return t.await(ctx, "be ready", func() error { return ports.Ready(ctx, t.health) })
+	if t.options.Replicas <= 1 {
+		return nil
+	}
+	if err := t.await(ctx, "lead", func() error { return t.leads(ctx) }); err != nil {
+		return err
+	}
+	t.standbys = nil
+	for range t.options.Replicas - 1 {
+		standby, err := t.startManager(ctx, "manager-standby")
+		if err != nil {
+			return err
+		}
+		t.standbys = append(t.standbys, standby)
+	}
+	return nil
+}
+
+// startManager starts a manager under a name, and returns when it is ready.
+func (t *Trainyard) startManager(ctx context.Context, name string, more ...string) (*clusters.Process, error) {
+	health, err := ports.Free()
+	if err != nil {
+		return nil, err
+	}
+	args := slices.Concat([]string{
+		"--kubeconfig=" + t.hub.Cluster.KubeconfigPath, "--namespace=" + namespace,
+		fmt.Sprintf("--leader-elect=%t", t.options.Replicas > 1),
+		"--health-probe-bind-address=" + health, "--metrics-bind-address=0",
+	}, more, t.options.Args)
+	process, err := t.hub.Cluster.Run(ctx, name, t.options.Version.Program("manager"), args...)
+	if err != nil {
+		return nil, err
+	}
+	return process, yard.AwaitReady(ctx, process, health)
+}
+
+// leads returns nil if somebody holds the managers' lease.
+func (t *Trainyard) leads(ctx context.Context) error {
+	lease := &coordinationv1.Lease{}
+	if err := t.hub.Admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: leaseName}, lease); err != nil {
+		return err
+	}
+	if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+		return fmt.Errorf("nobody holds the Lease %s", leaseName)
+	}
+	return nil
 }
 
 // Connected returns when all workers take jobs.
@@ -156,21 +207,27 @@ func (t *Trainyard) await(ctx context.Context, what string, probe func() error) 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the manager to %s, see %s: %w; last: %w", what, t.process.LogPath, ctx.Err(), last)
-		case <-t.process.Done():
-			return fmt.Errorf("the manager has ended, see %s", t.process.LogPath)
+			return fmt.Errorf("wait for the manager to %s, see %s: %w; last: %w", what, t.leader.LogPath, ctx.Err(), last)
+		case <-t.leader.Done():
+			return t.leader.Ended()
 		case <-time.After(poll):
 		}
 	}
 }
 
-// Stop ends the manager in an orderly way.
-func (t *Trainyard) Stop() error { return t.process.Stop() }
+// Stop ends the managers in an orderly way. The leader is the last, so that no other manager leads meanwhile.
+func (t *Trainyard) Stop() error {
+	var errs []error
+	for _, standby := range t.standbys {
+		errs = append(errs, standby.Stop())
+	}
+	return errors.Join(append(errs, t.leader.Stop())...)
+}
 
-// PID of the manager.
-func (t *Trainyard) PID() int { return t.process.PID() }
+// PID of the manager that leads.
+func (t *Trainyard) PID() int { return t.leader.PID() }
 
-// Pprof is where the manager's profiles are.
+// Pprof is where the profiles of the manager that leads are.
 func (t *Trainyard) Pprof() string { return t.pprof }
 
 // Labels of the jobs: none.
