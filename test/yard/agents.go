@@ -134,7 +134,7 @@ func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) err
 	y.mu.Lock()
 	y.webhooks[cluster.Name] = server
 	y.mu.Unlock()
-	return applyWebhooks(ctx, cluster, server, y.options.Version)
+	return ApplyWebhooks(ctx, cluster, server, y.options.Version)
 }
 
 // applyAgentRights applies what config/worker-agent of a version has, except the Deployment, the CRDs and the webhooks.
@@ -191,8 +191,8 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeco
 	return agent.Up(ctx)
 }
 
-// applyWebhooks applies the webhook configurations of a version, with the server in the place of the Service.
-func applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer, version Version) error {
+// ApplyWebhooks applies the webhook configurations of a version, with the server in the place of the Service.
+func ApplyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer, version Version) error {
 	dir := filepath.Join(version.Root, "config/webhook")
 	objects, err := clusters.ReadObjects(filepath.Join(dir, "mutating.yaml"), filepath.Join(dir, "validating.yaml"))
 	if err != nil {

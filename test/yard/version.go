@@ -33,8 +33,8 @@ func (v Version) Program(name string) string {
 	return filepath.Join(v.Programs, name)
 }
 
-// complete returns the version with its Root.
-func (v Version) complete(ctx context.Context) (Version, error) {
+// Complete returns the version with its Root.
+func (v Version) Complete(ctx context.Context) (Version, error) {
 	var err error
 	if v.Root == "" {
 		v.Root, err = clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
@@ -50,7 +50,7 @@ func (v Version) crds(ctx context.Context, own clusters.ModuleFile) ([]string, e
 
 // ApplyHub applies what config/hub of a version has, except the Deployment and the webhooks.
 func (y *Yard) ApplyHub(ctx context.Context, version Version) error {
-	version, err := version.complete(ctx)
+	version, err := version.Complete(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (y *Yard) ApplyHub(ctx context.Context, version Version) error {
 
 // ApplyAgents applies what config/worker-agent of a version has, except the Deployment, on a cluster with agents.
 func (y *Yard) ApplyAgents(ctx context.Context, cluster *clusters.Cluster, version Version) error {
-	version, err := version.complete(ctx)
+	version, err := version.Complete(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (y *Yard) ApplyAgents(ctx context.Context, cluster *clusters.Cluster, versi
 	if err := applyAgentRights(ctx, cluster, version); err != nil {
 		return err
 	}
-	return applyWebhooks(ctx, cluster, y.webhooks[cluster.Name], version)
+	return ApplyWebhooks(ctx, cluster, y.webhooks[cluster.Name], version)
 }
 
 // ReplaceAgents ends the agents of a cluster, one after the other, and starts agents of a version in their place.
@@ -87,7 +87,7 @@ func (y *Yard) ReplaceAgents(ctx context.Context, cluster *clusters.Cluster, ver
 
 // ApplyWorker applies config/worker of a version on a worker: the rights of the hub.
 func (y *Yard) ApplyWorker(ctx context.Context, cluster *clusters.Cluster, version Version) error {
-	version, err := version.complete(ctx)
+	version, err := version.Complete(ctx)
 	if err != nil {
 		return err
 	}

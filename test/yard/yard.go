@@ -109,7 +109,7 @@ func Start(ctx context.Context, options Options) (*Yard, error) {
 
 func (y *Yard) start(ctx context.Context) error {
 	var err error
-	if y.options.Version, err = y.options.Version.complete(ctx); err != nil {
+	if y.options.Version, err = y.options.Version.Complete(ctx); err != nil {
 		return err
 	}
 	if err := y.startClusters(ctx); err != nil {

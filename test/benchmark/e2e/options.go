@@ -43,6 +43,7 @@ type options struct {
 	manyWorkers    int
 	unequalJobs    int
 	replicas       int
+	agents         int
 
 	out   string
 	smoke bool
@@ -81,10 +82,13 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
 	fs.IntVar(&o.unequalJobs, "unequal-jobs", o.unequalJobs, "Jobs of the scenario unequal; its workers have room for 100")
 	fs.IntVar(&o.replicas, "replicas", o.replicas, "Managers of Trainyard on the hub. Of several, elected by a Lease, one leads. 1: without leader election")
+	fs.IntVar(&o.agents, "agents", o.agents, "Worker-agents on each worker of floor and trainyard: with their leases, webhooks and JobSets. "+
+		"0: none, and the benchmark ends the TrainJobs")
 	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
 	fs.BoolVar(&o.garbageCollector, "garbage-collector", o.garbageCollector,
 		"Run Kubernetes' garbage collector on every cluster: it deletes what jobs own, and makes requests of its own")
-	fs.BoolVar(&o.smoke, "smoke", o.smoke, "Measure the floor and Trainyard for seconds, and check the requests per job; times are not looked at")
+	fs.BoolVar(&o.smoke, "smoke", o.smoke, "Measure the floor and Trainyard for seconds, and check the requests per job, "+
+		"which are those of the manager alone, so not with --agents; times are not looked at")
 	fs.StringVar(&o.profile, "profile", o.profile, "Write a CPU profile of the manager, from the start of the burst on, to this file and the system's name")
 	fs.IntVar(&o.profileSeconds, "profile-seconds", o.profileSeconds, "How long the profile is")
 	fs.DurationVar(&o.patience, "patience", o.patience, "How long one system may take on one fleet")
@@ -111,15 +115,30 @@ func (o *options) complete() error {
 	if o.replicas < 1 {
 		return fmt.Errorf("--replicas is %d: must be at least 1", o.replicas)
 	}
+	if o.agents < 0 {
+		return fmt.Errorf("--agents is %d: must not be negative", o.agents)
+	}
+	if o.agents > 0 && slices.ContainsFunc(o.systems, isMultiKueue) {
+		return fmt.Errorf("--agents is %d: MultiKueue is measured without agents; give --systems floor,trainyard", o.agents)
+	}
+	if special := []string{many, unequal, expiry}; o.agents > 0 || o.replicas > 1 {
+		for _, name := range o.scenarios {
+			if slices.Contains(special, name) {
+				return fmt.Errorf("--scenario %s has one manager and no agents: leave out --replicas and --agents", name)
+			}
+		}
+	}
 	if slices.Contains(o.scenarios, expiry) && (o.ttl < time.Second || o.ttl%time.Second != 0) {
 		return fmt.Errorf("--ttl is %s: must be whole seconds, at least one", o.ttl)
 	}
 	return nil
 }
 
+func isMultiKueue(system string) bool { return strings.HasPrefix(system, report.MultiKueue) }
+
 // jobsOf a burst for a system.
 func (o *options) jobsOf(system string) int {
-	if strings.HasPrefix(system, report.MultiKueue) && o.peerJobs > 0 {
+	if isMultiKueue(system) && o.peerJobs > 0 {
 		return o.peerJobs
 	}
 	return o.jobs
@@ -127,7 +146,7 @@ func (o *options) jobsOf(system string) int {
 
 // liveOf is how many live jobs a system gets.
 func (o *options) liveOf(system string) int {
-	if strings.HasPrefix(system, report.MultiKueue) {
+	if isMultiKueue(system) {
 		return max(o.liveJobs/10, 1)
 	}
 	return o.liveJobs

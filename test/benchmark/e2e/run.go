@@ -52,6 +52,7 @@ func (o *options) all(ctx context.Context) error {
 			for _, system := range o.systems {
 				result := &report.Result{
 					System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000, GarbageCollector: o.garbageCollector,
+					Agents: o.agents,
 				}
 				if system == report.Trainyard && o.replicas > 1 {
 					result.Replicas = o.replicas
@@ -72,7 +73,7 @@ func (o *options) all(ctx context.Context) error {
 		}
 	}
 	fmt.Println(r.Text())
-	if o.smoke && errors.Join(errs...) == nil {
+	if o.smoke && o.agents == 0 && errors.Join(errs...) == nil {
 		return report.Exceeded(r.Results[len(r.Results)-1].Burst)
 	}
 	return errors.Join(errs...)
@@ -140,7 +141,9 @@ func (o *options) unequal(ctx context.Context, r *report.Report, dispatcher stri
 func (o *options) one(ctx context.Context, result *report.Result, rtt time.Duration, everything bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	f, err := fleet.Start(ctx, fleet.Options{Workers: result.Workers, RTT: rtt, GarbageCollector: result.GarbageCollector})
+	f, err := fleet.Start(ctx, fleet.Options{
+		Workers: result.Workers, RTT: rtt, GarbageCollector: result.GarbageCollector, Agents: result.Agents,
+	})
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,16 @@ func TrainJobsIn(namespace string) string {
 	return "/apis/trainer.kubeflow.org/v1alpha1/namespaces/" + namespace + "/trainjobs"
 }
 
-// TrainJob is what the benchmark has to know of a TrainJob.
-type TrainJob struct {
+// JobSets is the path of all JobSets.
+const JobSets = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+
+// JobSetsIn is the path of the JobSets of a namespace.
+func JobSetsIn(namespace string) string {
+	return "/apis/jobset.x-k8s.io/v1alpha2/namespaces/" + namespace + "/jobsets"
+}
+
+// Job is what the benchmark has to know of a TrainJob or a JobSet.
+type Job struct {
 	Metadata struct {
 		Namespace         string `json:"namespace"`
 		Name              string `json:"name"`
@@ -40,28 +48,28 @@ type TrainJob struct {
 	} `json:"status"`
 }
 
-// Complete says whether the job has ended well.
-func (j *TrainJob) Complete() bool {
+// Complete says whether the job has ended well. The condition of a TrainJob is Complete, that of a JobSet Completed.
+func (j *Job) Complete() bool {
 	for _, c := range j.Status.Conditions {
-		if c.Type == "Complete" && c.Status == "True" {
+		if (c.Type == "Complete" || c.Type == "Completed") && c.Status == "True" {
 			return true
 		}
 	}
 	return false
 }
 
-// Event is a change of a TrainJob.
+// Event is a change of a job.
 type Event struct {
 	// Type is ADDED, MODIFIED or DELETED.
-	Type   string   `json:"type"`
-	Object TrainJob `json:"object"`
+	Type   string `json:"type"`
+	Object Job    `json:"object"`
 }
 
-// Watch calls observe for each change of a TrainJob from now on, one after the other, in a goroutine of its own until
-// the context ends. A watch that the server ends goes on where it stopped. If it cannot, failed is called, because the
-// measurement then lacks something.
-func (c *Client) Watch(ctx context.Context, observe func(*Event), failed func(error)) error {
-	answer, err := c.Do(ctx, http.MethodGet, TrainJobs+"?limit=1", "", nil)
+// Watch calls observe for each change of a job from now on, one after the other, in a goroutine of its own until the
+// context ends. The path is TrainJobs or JobSets. A watch that the server ends goes on where it stopped. If it cannot,
+// failed is called, because the measurement then lacks something.
+func (c *Client) Watch(ctx context.Context, path string, observe func(*Event), failed func(error)) error {
+	answer, err := c.Do(ctx, http.MethodGet, path+"?limit=1", "", nil)
 	if err != nil {
 		return err
 	}
@@ -71,23 +79,23 @@ func (c *Client) Watch(ctx context.Context, observe func(*Event), failed func(er
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(answer, &list); err != nil {
-		return fmt.Errorf("list TrainJobs: %w", err)
+		return fmt.Errorf("list %s: %w", path, err)
 	}
-	stream, err := c.stream(ctx, list.Metadata.ResourceVersion)
+	stream, err := c.stream(ctx, path, list.Metadata.ResourceVersion)
 	if err != nil {
 		return err
 	}
 	go func() {
-		if err := c.follow(ctx, list.Metadata.ResourceVersion, stream, observe); ctx.Err() == nil {
-			failed(fmt.Errorf("watch TrainJobs of %s: %w", c.base, err))
+		if err := c.follow(ctx, path, list.Metadata.ResourceVersion, stream, observe); ctx.Err() == nil {
+			failed(fmt.Errorf("watch %s of %s: %w", path, c.base, err))
 		}
 	}()
 	return nil
 }
 
-func (c *Client) stream(ctx context.Context, version string) (io.ReadCloser, error) {
+func (c *Client) stream(ctx context.Context, path, version string) (io.ReadCloser, error) {
 	// A day: a server closes watches sooner where nobody asks for more.
-	response, err := c.send(ctx, http.MethodGet, TrainJobs+"?watch=1&timeoutSeconds=86400&resourceVersion="+version, "", nil)
+	response, err := c.send(ctx, http.MethodGet, path+"?watch=1&timeoutSeconds=86400&resourceVersion="+version, "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +103,7 @@ func (c *Client) stream(ctx context.Context, version string) (io.ReadCloser, err
 }
 
 // follow reads events, from stream after stream, until that is not possible any more, and says why.
-func (c *Client) follow(ctx context.Context, version string, stream io.ReadCloser, observe func(*Event)) error {
+func (c *Client) follow(ctx context.Context, path, version string, stream io.ReadCloser, observe func(*Event)) error {
 	for {
 		decoder := json.NewDecoder(stream)
 		for {
@@ -115,7 +123,7 @@ func (c *Client) follow(ctx context.Context, version string, stream io.ReadClose
 		}
 		_ = stream.Close() // It has ended.
 		var err error
-		if stream, err = c.stream(ctx, version); err != nil {
+		if stream, err = c.stream(ctx, path, version); err != nil {
 			return err
 		}
 	}

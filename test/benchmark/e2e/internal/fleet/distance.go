@@ -6,6 +6,7 @@ package fleet
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
@@ -15,7 +16,7 @@ import (
 func init() { zerolog.SetGlobalLevel(zerolog.Disabled) }
 
 // distant puts a toxiproxy before a worker, and returns its URL. It stops with the fleet.
-func (f *Fleet) distant(worker *Cluster) (string, error) {
+func (f *Fleet) distant(worker *Cluster, rtt time.Duration) (string, error) {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, worker.Name, "127.0.0.1:0", strings.TrimPrefix(worker.URL, "https://"))
 	if err := proxy.Start(); err != nil {
@@ -23,7 +24,7 @@ func (f *Fleet) distant(worker *Cluster) (string, error) {
 	}
 	f.set.Cleanup(func() error { proxy.Stop(); return nil })
 	for _, stream := range []string{"upstream", "downstream"} {
-		toxic := fmt.Sprintf(`{"type": "latency", "stream": %q, "attributes": {"latency": %d}}`, stream, (f.RTT / 2).Milliseconds())
+		toxic := fmt.Sprintf(`{"type": "latency", "stream": %q, "attributes": {"latency": %d}}`, stream, (rtt / 2).Milliseconds())
 		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
 			return "", fmt.Errorf("put worker %q at a distance: %w", worker.Name, err)
 		}

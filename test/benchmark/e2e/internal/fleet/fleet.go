@@ -43,8 +43,8 @@ type Cluster struct {
 type Fleet struct {
 	Hub     *Cluster
 	Workers []*Cluster
-	// RTT is the RTT of the Options.
-	RTT time.Duration
+	// Agents is how many worker-agents each worker has.
+	Agents int
 
 	set *stage.Stage
 }
@@ -52,6 +52,10 @@ type Fleet struct {
 // Options of a fleet. The zero value is a hub without workers.
 type Options struct {
 	Workers int
+	// Agents is how many worker-agents each worker has.
+	Agents int
+	// Version is the version of our CRDs and of the agents. Default: this one.
+	Version yard.Version
 	// RTT between the hub's side and each worker, besides what the machine itself takes.
 	RTT time.Duration
 	// GarbageCollector runs Kubernetes' garbage collector on each cluster.
@@ -73,12 +77,24 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%d", i)
 	}
+	var err error
+	if o.Version, err = o.Version.Complete(ctx); err != nil {
+		return nil, err
+	}
+	shared, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	if err != nil {
+		return nil, err
+	}
 	set, err := stage.StartWith(ctx, func(c *clusters.Options) {
 		c.GarbageCollector, c.Audit = o.GarbageCollector, o.Audit
 		c.OpenAPI = true // An API server of a user makes them, and the benchmarks count its memory.
 		i := slices.Index(names, c.Name)
-		if i < 0 {
+		switch {
+		case i < 0:
 			c.APIServerArgs = o.HubArgs
+			c.CRDs = append(slices.Clone(shared), filepath.Join(o.Version.Root, clusters.HubCRDs.Path))
+		case o.Agents > 0:
+			c.CRDs = append(slices.Clone(shared), filepath.Join(o.Version.Root, clusters.WorkerCRDs.Path))
 		}
 		if i >= 0 && o.Scheduled {
 			c.ControllerManager, c.Scheduler, c.Nodes = true, true, shapesOf(o.GPUs[i])
@@ -87,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{RTT: o.RTT, set: set}
+	f := &Fleet{Agents: o.Agents, set: set}
 	if err := f.prepare(ctx, names, o); err != nil {
 		_ = f.Stop() // The first error says more.
 		return nil, err
@@ -117,8 +133,8 @@ func (f *Fleet) prepare(ctx context.Context, names []string, o Options) (err err
 		if err != nil {
 			return err
 		}
-		if f.RTT > 0 {
-			if worker.URL, err = f.distant(worker); err != nil {
+		if o.RTT > 0 {
+			if worker.URL, err = f.distant(worker, o.RTT); err != nil {
 				return err
 			}
 		}
@@ -127,6 +143,14 @@ func (f *Fleet) prepare(ctx context.Context, names []string, o Options) (err err
 	for i, cluster := range f.Clusters() {
 		if err := cluster.prepare(ctx, nodesOf(o, i-1)); err != nil {
 			return fmt.Errorf("prepare cluster %q: %w", cluster.Name, err)
+		}
+	}
+	if o.Agents == 0 {
+		return nil
+	}
+	for _, worker := range f.Workers {
+		if err := worker.startAgents(ctx, o.Agents, o.Version); err != nil {
+			return fmt.Errorf("start the agents of worker %q: %w", worker.Name, err)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@
 package floor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,7 @@ func Start(ctx context.Context, f *fleet.Fleet, body func(name string) []byte, f
 			return err
 		}
 		floor.workers = append(floor.workers, worker{cluster.Name, client})
-		if err := client.Watch(ctx, func(e *api.Event) { floor.onWorker(ctx, e) }, failed); err != nil {
+		if err := client.Watch(ctx, api.TrainJobs, func(e *api.Event) { floor.onWorker(ctx, e) }, failed); err != nil {
 			return err
 		}
 	}
@@ -54,7 +55,7 @@ func Start(ctx context.Context, f *fleet.Fleet, body func(name string) []byte, f
 	if floor.hub, err = clientOf(f.Hub); err != nil {
 		return err
 	}
-	return floor.hub.Watch(ctx, func(e *api.Event) { floor.onHub(ctx, e) }, failed)
+	return floor.hub.Watch(ctx, api.TrainJobs, func(e *api.Event) { floor.onHub(ctx, e) }, failed)
 }
 
 func clientOf(cluster *fleet.Cluster) (*api.Client, error) {
@@ -92,7 +93,9 @@ func (f *Floor) place(ctx context.Context, to worker, namespace, name string, ui
 	if _, err := f.hub.Do(ctx, http.MethodPost, path, api.JSON, record); err != nil {
 		return err
 	}
-	_, err = to.Do(ctx, http.MethodPost, api.TrainJobsIn(namespace), api.JSON, f.body(name))
+	// The copy is the worker's own job.
+	copied := bytes.Replace(f.body(name), []byte(v1alpha1.ManagedByMultiKueue), []byte(v1alpha1.ManagedByBuiltIn), 1)
+	_, err = to.Do(ctx, http.MethodPost, api.TrainJobsIn(namespace), api.JSON, copied)
 	return err
 }
 

@@ -42,13 +42,15 @@ func TestSum(t *testing.T) {
 	got := Sum(api.Counts{
 		{Verb: "POST", Resource: "workloads", DryRun: true}: 1,
 		{Verb: "PUT", Resource: "leases"}:                   10,
+		{Verb: "PATCH", Resource: "executionleases"}:        100,
+		{Verb: "PUT", Resource: "capacityreports"}:          200,
 		{Verb: "GET", Resource: "namespaces"}:               20,
 		{Verb: "POST", Resource: "namespaces"}:              2,
 		{Verb: "GET", Resource: "trainjobs"}:                4,
 		{Verb: "LIST", Resource: "trainjobs"}:               5,
 		{Verb: "LIST", Resource: "services"}:                3,
 	})
-	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 33}, got); diff != "" {
+	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 333}, got); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
 	}
 }

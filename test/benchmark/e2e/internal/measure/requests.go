@@ -101,15 +101,15 @@ func parse(metrics []byte) (api.Counts, error) {
 // Sums of requests.
 type Sums struct {
 	Reads, Writes int
-	// Background are the requests that do not depend on the number of jobs: leases, the probes of workers, and requests of
-	// API servers to themselves.
+	// Background are the requests that do not depend on the number of jobs: leases of processes and hubs, the probes of
+	// workers, what agents report of nodes, and requests of API servers to themselves.
 	Background int
 }
 
 // background are the requests that Sums.Background counts.
 func background(request api.Request) bool {
 	switch request.Resource {
-	case "leases":
+	case "leases", "executionleases", "capacityreports":
 		return true
 	case "namespaces":
 		return request.Verb == "GET"

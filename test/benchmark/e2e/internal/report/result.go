@@ -29,7 +29,9 @@ type Result struct {
 	// GarbageCollector: Kubernetes' garbage collector has run on each cluster.
 	GarbageCollector bool `json:"garbageCollector,omitempty"`
 	// Replicas is how many managers Trainyard had, if there were several.
-	Replicas int                 `json:"managers,omitempty"`
+	Replicas int `json:"managers,omitempty"`
+	// Agents is how many worker-agents each worker had.
+	Agents   int                 `json:"agentsPerWorker,omitempty"`
 	Burst    *scenario.Run       `json:"burst,omitempty"`
 	Idle     *scenario.Run       `json:"idle,omitempty"`
 	Finished []scenario.Finished `json:"finished,omitempty"`
@@ -71,6 +73,9 @@ func (r *Result) name() string {
 	if r.Replicas > 1 {
 		name += fmt.Sprintf(", %d managers", r.Replicas)
 	}
+	if r.Agents > 0 {
+		name += fmt.Sprintf(", agents: %d", r.Agents)
+	}
 	return name
 }
 
@@ -98,10 +103,10 @@ func (r *Result) runs() []scenarioRun {
 // sameAs is true for what the same system did on the same fleet.
 func (r *Result) sameAs(other *Result) bool {
 	return r.System == other.System && r.Workers == other.Workers && r.RTT == other.RTT &&
-		r.GarbageCollector == other.GarbageCollector && r.Replicas == other.Replicas
+		r.GarbageCollector == other.GarbageCollector && r.Replicas == other.Replicas && r.Agents == other.Agents
 }
 
-// find returns the result of a system with one manager on a fleet without garbage collectors, or nil.
+// find returns the result of a system with one manager on a fleet without garbage collectors and agents, or nil.
 func (r *Report) find(system string, workers int, rtt float64) *Result {
 	for _, result := range r.Results {
 		usual := &Result{System: system, Workers: workers, RTT: rtt}

@@ -80,7 +80,7 @@ func (r *Report) throughputTargets() []target {
 func (r *Report) distanceTargets() []target {
 	workers := 0
 	for _, result := range r.Results {
-		if result.System == Trainyard && result.RTT == 100 && !result.GarbageCollector && result.Replicas == 0 && result.Burst != nil {
+		if result.System == Trainyard && result.RTT == 100 && !result.GarbageCollector && result.Replicas+result.Agents == 0 && result.Burst != nil {
 			workers = max(workers, result.Workers)
 		}
 	}

@@ -110,7 +110,7 @@ func follow(ctx context.Context, f *fleet.Fleet) (*stream, error) {
 		return nil, err
 	}
 	s := newStream(f.Hub.API, l)
-	if err := f.Hub.API.Watch(ctx, s.onHub, s.fail); err != nil {
+	if err := f.Hub.API.Watch(ctx, api.TrainJobs, s.onHub, s.fail); err != nil {
 		return nil, err
 	}
 	for _, worker := range f.Workers {
@@ -119,7 +119,7 @@ func follow(ctx context.Context, f *fleet.Fleet) (*stream, error) {
 			s.onWorker(e)
 			stub.Observe(ctx, e, s.fail)
 		}
-		if err := worker.API.Watch(ctx, observe, s.fail); err != nil {
+		if err := worker.API.Watch(ctx, api.TrainJobs, observe, s.fail); err != nil {
 			return nil, err
 		}
 	}

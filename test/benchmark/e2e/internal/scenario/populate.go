@@ -145,7 +145,7 @@ func create(ctx context.Context, hub *api.Client, path string, body []byte, name
 	if err != nil {
 		return "", err
 	}
-	var created api.TrainJob
+	var created api.Job
 	if err := json.Unmarshal(answer, &created); err != nil {
 		return "", err
 	}

@@ -76,16 +76,11 @@ func (w *World) start(ctx context.Context) (err error) {
 		return err
 	}
 	for _, worker := range w.Fleet.Workers {
-		stub := stub.New(worker.API, &w.runFor)
-		observe := func(e *api.Event) {
-			w.Jobs.OnWorker(worker.Name, e)
-			stub.Observe(ctx, e, w.Jobs.Fail)
-		}
-		if err := worker.API.Watch(ctx, observe, w.Jobs.Fail); err != nil {
+		if err := w.play(ctx, worker); err != nil {
 			return err
 		}
 	}
-	if err := w.Fleet.Hub.API.Watch(ctx, w.Jobs.OnHub, w.Jobs.Fail); err != nil {
+	if err := w.Fleet.Hub.API.Watch(ctx, api.TrainJobs, w.Jobs.OnHub, w.Jobs.Fail); err != nil {
 		return err
 	}
 	if w.System == nil {
@@ -98,6 +93,24 @@ func (w *World) start(ctx context.Context) (err error) {
 		return err
 	}
 	return w.System.Connected(ctx)
+}
+
+// play plays what a worker lacks, and sees its copies.
+func (w *World) play(ctx context.Context, worker *fleet.Cluster) error {
+	onWorker := func(e *api.Event) { w.Jobs.OnWorker(worker.Name, e) }
+	if w.Fleet.Agents > 0 {
+		stub := stub.OfJobSets(worker.API, &w.runFor)
+		end := func(e *api.Event) { stub.Observe(ctx, e, w.Jobs.Fail) }
+		if err := worker.API.Watch(ctx, api.JobSets, end, w.Jobs.Fail); err != nil {
+			return err
+		}
+		return worker.API.Watch(ctx, api.TrainJobs, onWorker, w.Jobs.Fail)
+	}
+	stub := stub.New(worker.API, &w.runFor)
+	return worker.API.Watch(ctx, api.TrainJobs, func(e *api.Event) {
+		onWorker(e)
+		stub.Observe(ctx, e, w.Jobs.Fail)
+	}, w.Jobs.Fail)
 }
 
 // Close ends the system and the watches.

@@ -15,21 +15,30 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 )
 
-// Stub plays the TrainJob controller of a worker.
+// Stub ends the jobs of a worker.
 type Stub struct {
 	client *api.Client
 	runFor *atomic.Int64
+	// path is the path of the jobs of a namespace, and completion the patch of a job's status that makes it Complete.
+	path       func(namespace string) string
+	completion func(at time.Time) []byte
 
 	mu      sync.Mutex
 	started map[string]bool // under mu: by UID
 }
 
-// New returns a stub that ends each job so many nanoseconds after it may run. A negative number: never.
+// New returns a stub that plays the TrainJob controller: it ends each TrainJob so many nanoseconds after it may run. A
+// negative number: never.
 func New(client *api.Client, runFor *atomic.Int64) *Stub {
-	return &Stub{client: client, runFor: runFor, started: map[string]bool{}}
+	return &Stub{client: client, runFor: runFor, path: api.TrainJobsIn, completion: Completion, started: map[string]bool{}}
 }
 
-// Observe sees a change of a TrainJob on the worker. failed gets the errors of writes.
+// OfJobSets returns a stub that plays the JobSet controller, for a worker that has a TrainJob controller.
+func OfJobSets(client *api.Client, runFor *atomic.Int64) *Stub {
+	return &Stub{client: client, runFor: runFor, path: api.JobSetsIn, completion: jobSetCompletion, started: map[string]bool{}}
+}
+
+// Observe sees a change of a job on the worker. failed gets the errors of writes.
 func (s *Stub) Observe(ctx context.Context, event *api.Event, failed func(error)) {
 	job := &event.Object
 	s.mu.Lock()
@@ -50,10 +59,10 @@ func (s *Stub) Observe(ctx context.Context, event *api.Event, failed func(error)
 	})
 }
 
-// complete ends a job as a TrainJob controller does. A job that is gone has ended in another way.
+// complete ends a job as its controller does. A job that is gone has ended in another way.
 func (s *Stub) complete(ctx context.Context, namespace, name string) error {
-	path := api.TrainJobsIn(namespace) + "/" + name + "/status"
-	_, err := s.client.Do(ctx, http.MethodPatch, path, api.MergePatch, Completion(time.Now()))
+	path := s.path(namespace) + "/" + name + "/status"
+	_, err := s.client.Do(ctx, http.MethodPatch, path, api.MergePatch, s.completion(time.Now()))
 	if answer := (*api.Error)(nil); errors.As(err, &answer) && answer.Code == http.StatusNotFound {
 		return nil
 	}
@@ -65,4 +74,11 @@ func Completion(at time.Time) []byte {
 	return fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Complete","status":"True","reason":"JobsCompleted",`+
 		`"message":"jobset completed successfully","lastTransitionTime":%q}],`+
 		`"jobsStatus":[{"name":"node","ready":0,"succeeded":1,"failed":0,"active":0,"suspended":0}]}}`, at.UTC().Format(time.RFC3339))
+}
+
+// jobSetCompletion is the patch of a JobSet's status that makes it Completed.
+func jobSetCompletion(at time.Time) []byte {
+	return fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Completed","status":"True","reason":"AllJobsCompleted",`+
+		`"message":"jobset completed successfully","lastTransitionTime":%q}],"terminalState":"Completed",`+
+		`"replicatedJobsStatus":[{"name":"node","ready":0,"succeeded":1,"failed":0,"active":0,"suspended":0}]}}`, at.UTC().Format(time.RFC3339))
 }
