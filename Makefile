@@ -169,7 +169,7 @@ bench-hanging: test-fakeservers ## Measure what one of 20 workers costs the othe
 	go -C test/benchmark test . -run '^$$' -bench . -timeout 30m
 
 .PHONY: bench-e2e
-bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS=flags)
+bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS="--baseline COMMIT": or against a commit)
 	BENCH='$(BENCH)' hack/bench-e2e.sh $(BENCH_ARGS)
 
 .PHONY: bench-expiry

@@ -11,6 +11,9 @@
 #     expiry   an hour: finished jobs that are archived and deleted; --rate, --rate-for and --ttl change it
 #     other    half an hour: the tables of docs/benchmarks.md but for what only long measures
 #
+# With --baseline COMMIT it measures the present tree against that commit, and no other system: a burst and one job at a
+# time, or what flags say; with BENCH=smoke a burst of 20 jobs. --pairs, --replicas and --agents are for that, too.
+#
 # It takes the binaries of make build and make controlplane, and builds Kueue. The results are added to those in $BENCH_OUT
 # (default: _output/bench). Flags win: see go -C test/benchmark/e2e run . --help.
 
@@ -34,6 +37,19 @@ many() {
   go -C test/benchmark test ./fakeservers -count=1 || failed=1
   measure --scenario many --systems floor "$@"
 }
+
+if [[ " $* " == *" --baseline"[\ =]* ]]; then
+  case ${BENCH:-} in
+  smoke) bench --smoke --out "$out" "$@" ;;
+  long | expiry)
+    echo "error: BENCH=$BENCH measures what --baseline cannot: leave out BENCH, and say with --workers, --rtt and --scenario what to measure" >&2
+    exit 1
+    ;;
+  *) bench --out "$out" "$@" ;;
+  esac
+  echo "The results are in $out/baseline"
+  exit
+fi
 
 case ${BENCH:-} in
 expiry)

@@ -34,5 +34,11 @@ func bench(ctx context.Context, args []string) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
+	if o.baseline != "" {
+		if fs.Changed("systems") {
+			return fmt.Errorf("--baseline compares Trainyard with Trainyard: leave out --systems")
+		}
+		return o.compare(ctx)
+	}
 	return o.all(ctx)
 }

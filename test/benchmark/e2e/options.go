@@ -44,6 +44,9 @@ type options struct {
 	unequalJobs    int
 	replicas       int
 	agents         int
+	// baseline is the commit to compare with, in so many pairs.
+	baseline string
+	pairs    int
 
 	out   string
 	smoke bool
@@ -58,7 +61,7 @@ func defaultOptions() options {
 	return options{
 		systems: []string{report.Floor, report.Trainyard, report.Tuned, report.MultiKueue}, workers: []int{2}, rtts: []time.Duration{0},
 		scenarios: []string{burst, idle}, jobs: 300, idleJobs: 30, idleRunFor: time.Second, finishedJobs: []int{1000, 10000}, liveJobs: 1000,
-		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, ttl: 2 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, replicas: 1, patience: 30 * time.Minute,
+		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, ttl: 2 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, replicas: 1, pairs: 5, patience: 30 * time.Minute,
 	}
 }
 
@@ -84,11 +87,15 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.replicas, "replicas", o.replicas, "Managers of Trainyard on the hub. Of several, elected by a Lease, one leads. 1: without leader election")
 	fs.IntVar(&o.agents, "agents", o.agents, "Worker-agents on each worker of floor and trainyard: with their leases, webhooks and JobSets. "+
 		"0: none, and the benchmark ends the TrainJobs")
-	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
+	fs.StringVar(&o.baseline, "baseline", o.baseline, "`commit` to compare the present tree with: its manager and worker-agent are built below _output/commits, "+
+		"and measured in turn with those of bin/, without other systems. Scenarios: burst, idle, live, finished, rate")
+	fs.IntVar(&o.pairs, "pairs", o.pairs, "How often --baseline measures both. Which of them is first alternates")
+	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. "+
+		"With --baseline: its folder baseline, which is written anew. Empty: only print")
 	fs.BoolVar(&o.garbageCollector, "garbage-collector", o.garbageCollector,
 		"Run Kubernetes' garbage collector on every cluster: it deletes what jobs own, and makes requests of its own")
 	fs.BoolVar(&o.smoke, "smoke", o.smoke, "Measure the floor and Trainyard for seconds, and check the requests per job, "+
-		"which are those of the manager alone, so not with --agents; times are not looked at")
+		"without --agents and --baseline; times are not looked at")
 	fs.StringVar(&o.profile, "profile", o.profile, "Write a CPU profile of the manager, from the start of the burst on, to this file and the system's name")
 	fs.IntVar(&o.profileSeconds, "profile-seconds", o.profileSeconds, "How long the profile is")
 	fs.DurationVar(&o.patience, "patience", o.patience, "How long one system may take on one fleet")
@@ -98,6 +105,9 @@ func (o *options) complete() error {
 	if o.smoke {
 		o.systems, o.workers, o.rtts, o.scenarios = []string{report.Floor, report.Trainyard}, []int{2}, []time.Duration{0}, []string{burst}
 		o.jobs = 20
+	}
+	if o.baseline != "" {
+		o.systems = []string{report.Trainyard}
 	}
 	for _, list := range []struct{ what, given, known []string }{
 		{[]string{"--systems"}, o.systems, []string{report.Floor, report.Trainyard, report.MultiKueue, report.Tuned}},
@@ -121,12 +131,18 @@ func (o *options) complete() error {
 	if o.agents > 0 && slices.ContainsFunc(o.systems, isMultiKueue) {
 		return fmt.Errorf("--agents is %d: MultiKueue is measured without agents; give --systems floor,trainyard", o.agents)
 	}
-	if special := []string{many, unequal, expiry}; o.agents > 0 || o.replicas > 1 {
+	if o.agents > 0 || o.replicas > 1 || o.baseline != "" {
 		for _, name := range o.scenarios {
-			if slices.Contains(special, name) {
-				return fmt.Errorf("--scenario %s has one manager and no agents: leave out --replicas and --agents", name)
+			if slices.Contains([]string{many, unequal, expiry}, name) {
+				return fmt.Errorf("--scenario %s has one manager of the present tree, and no agents: leave out --replicas, --agents and --baseline", name)
 			}
 		}
+	}
+	if o.pairs < 1 {
+		return fmt.Errorf("--pairs is %d: must be at least 1", o.pairs)
+	}
+	if o.baseline != "" && o.profile != "" {
+		return fmt.Errorf("--profile is of one run: leave it out with --baseline")
 	}
 	if slices.Contains(o.scenarios, expiry) && (o.ttl < time.Second || o.ttl%time.Second != 0) {
 		return fmt.Errorf("--ttl is %s: must be whole seconds, at least one", o.ttl)

@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/report"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 // all measures each system on each fleet, one after the other, and writes the results after each.
@@ -50,15 +51,9 @@ func (o *options) all(ctx context.Context) error {
 	for i, workers := range o.workers {
 		for j, rtt := range o.rtts {
 			for _, system := range o.systems {
-				result := &report.Result{
-					System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000, GarbageCollector: o.garbageCollector,
-					Agents: o.agents,
-				}
-				if system == report.Trainyard && o.replicas > 1 {
-					result.Replicas = o.replicas
-				}
+				result := o.newResult(system, workers, rtt)
 				progress("%s, %d workers, %s", system, workers, rtt)
-				if err := o.one(ctx, result, rtt, i == 0 && j == 0); err != nil {
+				if err := o.one(ctx, result, rtt, yard.Version{}, i == 0 && j == 0); err != nil {
 					result.Error = err.Error()
 					errs = append(errs, fmt.Errorf("%s, %d workers, %s: %w", system, workers, rtt, err))
 				}
@@ -137,18 +132,29 @@ func (o *options) unequal(ctx context.Context, r *report.Report, dispatcher stri
 	return nil
 }
 
-// one measures one system on a fleet of its own.
-func (o *options) one(ctx context.Context, result *report.Result, rtt time.Duration, everything bool) (err error) {
+// newResult returns the result of a system that is to be measured.
+func (o *options) newResult(system string, workers int, rtt time.Duration) *report.Result {
+	result := &report.Result{
+		System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000, GarbageCollector: o.garbageCollector, Agents: o.agents,
+	}
+	if system == report.Trainyard && o.replicas > 1 {
+		result.Replicas = o.replicas
+	}
+	return result
+}
+
+// one measures one system on a fleet of its own, with CRDs and programs of a version of Trainyard.
+func (o *options) one(ctx context.Context, result *report.Result, rtt time.Duration, version yard.Version, everything bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	f, err := fleet.Start(ctx, fleet.Options{
-		Workers: result.Workers, RTT: rtt, GarbageCollector: result.GarbageCollector, Agents: result.Agents,
+		Workers: result.Workers, RTT: rtt, GarbageCollector: result.GarbageCollector, Agents: result.Agents, Version: version,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	system, err := systemOf(result, f)
+	system, err := systemOf(result, f, version)
 	if err != nil {
 		return err
 	}
@@ -169,10 +175,10 @@ func (o *options) one(ctx context.Context, result *report.Result, rtt time.Durat
 }
 
 // systemOf returns nil for the floor.
-func systemOf(result *report.Result, f *fleet.Fleet) (scenario.System, error) {
+func systemOf(result *report.Result, f *fleet.Fleet, version yard.Version) (scenario.System, error) {
 	switch result.System {
 	case report.Trainyard:
-		return trainyard.On(f, trainyard.Options{Replicas: result.Replicas})
+		return trainyard.On(f, trainyard.Options{Replicas: result.Replicas, Version: version})
 	case report.MultiKueue:
 		return kueue.New(f, kueue.Defaults()), nil
 	case report.Tuned:

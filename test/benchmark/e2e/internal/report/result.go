@@ -53,6 +53,8 @@ type Report struct {
 	Expiry *scenario.Expiry `json:"expiry,omitempty"`
 	// Unequal are the dispatchers of MultiKueue on unequal workers, of one run.
 	Unequal []scenario.Unequal `json:"unequal,omitempty"`
+	// Comparisons are the present tree against a baseline, on different fleets.
+	Comparisons []*Comparison `json:"comparisons,omitempty"`
 }
 
 // Machine is where it was measured.

@@ -42,6 +42,9 @@ func (r *Report) Text() string {
 			fmt.Fprintf(&text, "\n### %s\n\n%s", part.title, part.text)
 		}
 	}
+	for _, c := range r.Comparisons {
+		fmt.Fprintf(&text, "\n%s", c.Text())
+	}
 	for _, result := range r.Results {
 		if result.Error != "" {
 			fmt.Fprintf(&text, "\n%s with %d workers at %g ms was not measured: %s\n", result.name(), result.Workers, result.RTT, result.Error)
