@@ -32,8 +32,8 @@ func suspendedJob(job *trainer.TrainJob) { job.Spec.Suspend = new(true) }
 func (k *kueueAPI) checkState(t *testing.T, job string) map[string]any {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
-	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	w.SetNamespace(k.Namespace)
+	check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	checks, _, err := unstructured.NestedSlice(w.Object, "status", "admissionChecks")
 	check.Must(t, err)
 	for _, admissionCheck := range checks {
@@ -59,7 +59,7 @@ func (k *kueueAPI) checked(t *testing.T, job, state, words string) (*v1alpha1.Di
 			return message
 		}
 		return admissionCheck["state"].(string)
-	}, patience, 10*time.Millisecond).Should(gomega.Equal(state), "the admission check")
+	}, check.Patience, 10*time.Millisecond).Should(gomega.Equal(state), "the admission check")
 	before := k.checkState(t, job)
 	k.reconcile(t, job)
 	if after := k.checkState(t, job); !cmp.Equal(before, after) {
@@ -73,9 +73,9 @@ func (k *kueueAPI) checked(t *testing.T, job, state, words string) (*v1alpha1.Di
 func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "first", large, pinned("region=east"))
+	k.Submit(t, "first", large, pinned("region=east"))
 	first := k.placed(t, "first", 1)
-	k.submit(t, "gated", large, pinned("region=east"), queued, suspendedJob)
+	k.Submit(t, "gated", large, pinned("region=east"), queued, suspendedJob)
 	if d, _ := k.reconcile(t, "gated"); d != nil {
 		t.Fatalf("the suspended job has the Dispatch %+v", d)
 	}
@@ -84,10 +84,10 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	if d := k.expect(t, "gated", v1alpha1.ReasonNoFit); len(d.Status.Explanation) == 0 {
 		t.Error("the Dispatch does not say what each worker lacks")
 	}
-	k.clock.Step(time.Hour) // The worker could take it, so it stays on the waiting list for as long as that takes.
+	k.Clock.Step(time.Hour) // The worker could take it, so it stays on the waiting list for as long as that takes.
 	k.checked(t, "gated", kueue.Pending, "NoFit")
 
-	check.Must(t, k.hub.Delete(t.Context(), first))
+	check.Must(t, k.Hub.Admin.Delete(t.Context(), first))
 	k.lose(first)
 	d, _ := k.checked(t, "gated", kueue.Ready, "east")
 	if d.Spec.Cluster != east || d.Spec.Attempt != 1 {
@@ -116,14 +116,14 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "gated", queued, suspendedJob)
+	k.Submit(t, "gated", queued, suspendedJob)
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
 	d, _ := k.checked(t, "gated", kueue.Ready, "holds")
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
 	})
 	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
-	check.Must(t, k.hub.Status().Update(t.Context(), d))
+	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), d))
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
 	if d := k.placed(t, "gated", 1); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionSuspended {
 		t.Errorf("spec.eviction is %+v", d.Spec.Eviction)
@@ -135,12 +135,12 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 func TestQuotaIsGivenBack(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "lost", pinned("region=nowhere"), queued, suspendedJob)
+	k.Submit(t, "lost", pinned("region=nowhere"), queued, suspendedJob)
 	k.setWorkload(t, "lost", kueue.QuotaReserved, []string{withQuota}, pending)
 	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != hopelessTime {
 		t.Errorf("it is looked at again after %s, want %s", result.RequeueAfter, hopelessTime)
 	}
-	k.clock.Step(hopelessTime)
+	k.Clock.Step(hopelessTime)
 	k.checked(t, "lost", kueue.Retry, "no worker could take")
 	if admissionCheck := k.checkState(t, "lost"); admissionCheck["requeueAfterSeconds"] != nil {
 		t.Errorf("the check is %v, and a delay in it keeps Kueue from taking the quota back", admissionCheck)
@@ -149,13 +149,13 @@ func TestQuotaIsGivenBack(t *testing.T) {
 	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != 4*hopelessTime {
 		t.Errorf("the third time it is looked at again after %s, want %s", result.RequeueAfter, 4*hopelessTime)
 	}
-	k.clock.Step(4 * hopelessTime)
+	k.Clock.Step(4 * hopelessTime)
 	k.checked(t, "lost", kueue.Retry, "no worker could take")
 	k.setRetries(t, "lost", 3)
-	job := k.job(t, "lost")
+	job := k.TrainJob(t, "lost")
 	old := job.DeepCopy()
 	job.Annotations = nil
-	check.Must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, k.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(old)))
 	if d, _ := k.checked(t, "lost", kueue.Ready, "holds"); d.Spec.Cluster == "" {
 		t.Error("the job is not placed")
 	}
@@ -165,12 +165,12 @@ func TestQuotaIsGivenBack(t *testing.T) {
 func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
-	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	w.SetNamespace(k.Namespace)
+	check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
 		map[string]any{"name": roomCheck, "state": kueue.Pending, "retryCount": retries},
 	}
-	check.Must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)
 }
 
@@ -178,18 +178,18 @@ func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 func TestPriorityOfTheWorkload(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "job", pinned("region=nowhere"), queued, suspendedJob)
+	k.Submit(t, "job", pinned("region=nowhere"), queued, suspendedJob)
 	k.setWorkload(t, "job", kueue.QuotaReserved, []string{withQuota}, pending)
 	if d := k.expect(t, "job", v1alpha1.ReasonNoFit); d.Spec.Priority != 0 {
 		t.Errorf("the priority is %d", d.Spec.Priority)
 	}
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-job")
-	w.SetNamespace(k.namespace)
-	check.Must(t, k.hub.Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":70}}`))))
+	w.SetNamespace(k.Namespace)
+	check.Must(t, k.Hub.Admin.Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":70}}`))))
 	gomega.NewWithT(t).Eventually(func() int32 {
 		d, _ := k.reconcile(t, "job")
 		return d.Spec.Priority
-	}, patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(70), "the priority on the Dispatch")
+	}, check.Patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(70), "the priority on the Dispatch")
 }
 
 // A check of Trainyard is Active unless it asks for something that nobody would do. Other checks are left alone.
@@ -213,13 +213,13 @@ func TestActivityOfChecks(t *testing.T) {
 			if test.parameters != nil {
 				admissionCheck.Object["spec"].(map[string]any)["parameters"] = test.parameters
 			}
-			check.Must(t, k.hub.Create(t.Context(), admissionCheck))
-			t.Cleanup(func() { check.Must(t, k.hub.Delete(context.WithoutCancel(t.Context()), admissionCheck)) })
+			check.Must(t, k.Hub.Admin.Create(t.Context(), admissionCheck))
+			t.Cleanup(func() { check.Must(t, k.Hub.Admin.Delete(context.WithoutCancel(t.Context()), admissionCheck)) })
 			var versions []string
 			for range 2 {
 				_, err := (&checkReconciler{k.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(admissionCheck)})
 				check.Must(t, err)
-				check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(admissionCheck), admissionCheck))
+				check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(admissionCheck), admissionCheck))
 				versions = append(versions, admissionCheck.GetResourceVersion())
 			}
 			got := ""

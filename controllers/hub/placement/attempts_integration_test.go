@@ -33,8 +33,8 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.submit(t, "job")
-			job := s.job(t, "job")
+			s.Submit(t, "job")
+			job := s.TrainJob(t, "job")
 			if test.waits {
 				s.worker(t, east, cordon)
 				s.worker(t, west, cordon)
@@ -48,8 +48,8 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 						TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: job.UID},
 					},
 				}
-				check.Must(t, s.hub.Create(t.Context(), tombstone))
-				t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), tombstone)) })
+				check.Must(t, s.Hub.Admin.Create(t.Context(), tombstone))
+				t.Cleanup(func() { check.Must(t, s.Hub.Admin.Delete(context.Background(), tombstone)) })
 			}
 			if test.waits {
 				s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
@@ -66,12 +66,12 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 // The count does not overflow: after the last possible attempt the job waits, and its Dispatch says what to do.
 func TestLastAttemptIsTheLast(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	s.worker(t, east, cordon)
 	s.worker(t, west, cordon)
 	d, _ := s.reconcile(t, "job")
 	d.Spec.Attempt = math.MaxInt32
-	check.Must(t, s.hub.Update(t.Context(), d))
+	check.Must(t, s.Hub.Admin.Update(t.Context(), d))
 	s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
 	s.restart(t)
 	d, _ = s.reconcile(t, "job")

@@ -20,16 +20,16 @@ import (
 func TestMetricsOfWaitingJobs(t *testing.T) {
 	s := newScene(t)
 	for _, worker := range []string{string(east), string(west)} {
-		s.submit(t, "half-"+worker, pinned("region="+worker))
+		s.Submit(t, "half-"+worker, pinned("region="+worker))
 		if d, _ := s.reconcile(t, "half-"+worker); string(d.Spec.Cluster) != worker {
 			t.Fatalf("half-%s is on %q", worker, d.Spec.Cluster)
 		}
 	}
 	first, second := s.inLine(t, "one", "other", large, pinned("region=east"))
 	s.expect(t, first, v1alpha1.ReasonNoFit)
-	s.clock.Step(time.Minute)
+	s.Clock.Step(time.Minute)
 	s.expect(t, second, v1alpha1.ReasonQueued)
-	s.clock.Step(30 * time.Second)
+	s.Clock.Step(30 * time.Second)
 	waiting := map[string]float64{
 		"jobs  NoFit": 1, "jobs  Queued": 1, "devices  nvidia.com/gpu": 32, "first ": 90, "oldest ": 90, "unusable east": 8,
 	}
@@ -37,7 +37,7 @@ func TestMetricsOfWaitingJobs(t *testing.T) {
 		t.Error(diff)
 	}
 	// A job that may use both workers.
-	s.submit(t, "anywhere", large)
+	s.Submit(t, "anywhere", large)
 	s.expect(t, "anywhere", v1alpha1.ReasonNoFit)
 	waiting["jobs  NoFit"], waiting["devices  nvidia.com/gpu"], waiting["unusable west"] = 2, 48, 8
 	if s.isBefore(t, "anywhere", first) {
@@ -51,8 +51,8 @@ func TestMetricsOfWaitingJobs(t *testing.T) {
 // inLine submits two jobs, and returns their names in the order of the waiting list.
 func (s *scene) inLine(t *testing.T, one, other string, changes ...func(*trainer.TrainJob)) (first, second string) {
 	t.Helper()
-	s.submit(t, one, changes...)
-	s.submit(t, other, changes...)
+	s.Submit(t, one, changes...)
+	s.Submit(t, other, changes...)
 	if s.isBefore(t, one, other) {
 		return one, other
 	}
@@ -63,7 +63,7 @@ func (s *scene) inLine(t *testing.T, one, other string, changes ...func(*trainer
 // UIDs.
 func (s *scene) isBefore(t *testing.T, one, other string) bool {
 	t.Helper()
-	a, b := s.job(t, one), s.job(t, other)
+	a, b := s.TrainJob(t, one), s.TrainJob(t, other)
 	age := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	return age < 0 || age == 0 && a.UID < b.UID
 }

@@ -34,27 +34,27 @@ func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.submit(t, "job")
+			s.Submit(t, "job")
 			d, _ := s.reconcile(t, "job")
-			before := s.job(t, "job")
+			before := s.TrainJob(t, "job")
 			s.endsAttempt(t, d, v1alpha1.OutcomeWorkerLost)
 			if test.cordoned {
 				s.worker(t, east, cordon)
 				s.worker(t, west, cordon)
 			}
-			ended := s.job(t, "job")
+			ended := s.TrainJob(t, "job")
 			meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
 				Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
 			})
-			check.Must(t, s.hub.Status().Update(t.Context(), ended))
-			given := s.read(t, "job")
+			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
+			given := s.Dispatch(t, "job")
 			if test.lags {
-				s.reconciler.Hub = outdatedHub{Client: s.hub, job: before}
+				s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, job: before}
 				now, result := s.reconcile(t, "job")
 				if diff := cmp.Diff(given.Spec, now.Spec); diff != "" || result.RequeueAfter == 0 {
 					t.Errorf("looked at again after %s; the Dispatch was written (-before +after):\n%s", result.RequeueAfter, diff)
 				}
-				s.reconciler.Hub = s.hub
+				s.reconciler.Hub = s.Hub.Admin
 			}
 			now, _ := s.reconcile(t, "job")
 			if now == nil {
@@ -78,31 +78,23 @@ func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, cordon)
 	s.worker(t, west, cordon)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	waiting, _ := s.reconcile(t, "job")
 	s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })
 	placed, _ := s.reconcile(t, "job")
 	if placed.Spec.Cluster != west {
 		t.Fatalf("the job is on %q, want west", placed.Spec.Cluster)
 	}
-	ended := s.job(t, "job")
+	ended := s.TrainJob(t, "job")
 	meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
 		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
 	})
-	check.Must(t, s.hub.Status().Update(t.Context(), ended))
-	s.reconciler.Hub = outdatedHub{Client: s.hub, dispatch: waiting}
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
+	s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, dispatch: waiting}
 	now, result := s.reconcile(t, "job")
 	if now == nil || now.DeletionTimestamp != nil || result.RequeueAfter == 0 {
 		t.Errorf("the record of a job that has ended is being deleted: %+v", now)
 	}
-}
-
-// read reads the Dispatch of a job.
-func (s *scene) read(t *testing.T, name string) *v1alpha1.Dispatch {
-	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
-	return d
 }
 
 // outdatedHub is a hub whose cache shows the given, earlier objects.

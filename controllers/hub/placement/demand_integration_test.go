@@ -38,7 +38,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 		"manifests/base/runtimes/torchtune/llama3_2/llama3_2_1B.yaml", "manifests/base/runtimes/torchtune/qwen2_5/qwen2_5_1.5B.yaml",
 		"manifests/base/runtimes/data-cache/torch_distributed_with_cache.yaml", "examples/flux/flux-runtime.yaml",
 	} {
-		check.Must(t, s.server.ApplyFiles(t.Context(), filepath.Join(module, file)))
+		check.Must(t, s.Hub.Cluster.ApplyFiles(t.Context(), filepath.Join(module, file)))
 	}
 	s.plainRuntime(t)
 
@@ -94,7 +94,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := &trainer.TrainJob{
-				ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demand", UID: "uid"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demand", UID: "uid"},
 				Spec: trainer.TrainJobSpec{
 					RuntimeRef: trainer.RuntimeRef{Name: test.runtime, Kind: new(trainer.ClusterTrainingRuntimeKind), APIGroup: new(trainer.GroupVersion.Group)},
 					Trainer:    test.trainer, RuntimePatches: test.patches,
@@ -149,7 +149,7 @@ func (s *scene) plainRuntime(t *testing.T) {
 			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{launcher, workers}}},
 		},
 	} {
-		check.Must(t, s.hub.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+		check.Must(t, s.Hub.Admin.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
 	}
 }
 
@@ -165,12 +165,12 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 	t.Helper()
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	var spec trainer.ClusterTrainingRuntime
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
-	runtimes, err := trainercore.New(t.Context(), s.hub, noIndex{}, nil)
+	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
+	runtimes, err := trainercore.New(t.Context(), s.Hub.Admin, noIndex{}, nil)
 	check.Must(t, err)
 	objects, err := runtimes[key].NewObjects(t.Context(), job.DeepCopy())
 	check.Must(t, err)
-	check.Must(t, s.hub.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.namespace))) // The snapshot of the runtime.
+	check.Must(t, s.Hub.Admin.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.Namespace))) // The snapshot of the runtime.
 	var podSets []v1alpha1.PodSet
 	for _, object := range objects {
 		if _, is := object.(*jobsetapply.JobSetApplyConfiguration); !is {
@@ -182,11 +182,11 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 		check.Must(t, json.Unmarshal(encoded, jobSet))
 		for _, replicated := range jobSet.Spec.ReplicatedJobs {
 			template := replicated.Template.Spec.Template
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pod"}, Spec: template.Spec}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "pod"}, Spec: template.Spec}
 			for i := range pod.Spec.Containers {
 				pod.Spec.Containers[i].VolumeMounts = nil // Of volumes that JobSet adds.
 			}
-			check.Must(t, s.hub.Create(t.Context(), pod, client.DryRunAll)) // Defaults are the API server's.
+			check.Must(t, s.Hub.Admin.Create(t.Context(), pod, client.DryRunAll)) // Defaults are the API server's.
 			podSet := v1alpha1.PodSet{
 				Name: replicated.Name, Role: v1alpha1.PodSetRole(replicated.Template.Labels["trainer.kubeflow.org/trainjob-ancestor-step"]),
 				Count:        max(replicated.Replicas, 1) * ptr.Deref(replicated.Template.Spec.Parallelism, 1),

@@ -17,18 +17,18 @@ import (
 // displaced has a job on east, which is being drained, and room for one more on west.
 func (s *scene) displaced(t *testing.T) *v1alpha1.Dispatch {
 	t.Helper()
-	s.submit(t, "moved", pinned("region=east"))
-	s.submit(t, "filler", pinned("region=west"))
+	s.Submit(t, "moved", pinned("region=east"))
+	s.Submit(t, "filler", pinned("region=west"))
 	s.reconcile(t, "filler")
 	d, _ := s.reconcile(t, "moved")
 	if d.Spec.Cluster != east {
 		t.Fatalf("the job is on %q: %v", d.Spec.Cluster, reasonsOf(d))
 	}
 	before := d.DeepCopy()
-	job := s.job(t, "moved")
+	job := s.TrainJob(t, "moved")
 	old := job.DeepCopy()
 	job.Annotations = nil // It may go anywhere now.
-	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(old)))
 	s.worker(t, east, drain)
 	return before
 }
@@ -76,7 +76,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 			reason: "it is gone", other: west, want: "gone",
 			then: func(t *testing.T, s *scene, d *v1alpha1.Dispatch) {
 				t.Helper()
-				check.Must(t, s.hub.Delete(t.Context(), s.job(t, "moved")))
+				check.Must(t, s.Hub.Admin.Delete(t.Context(), s.TrainJob(t, "moved")))
 				s.lose(d)
 			},
 		},
@@ -92,7 +92,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 			if again, _ := s.reconcile(t, "moved"); again.ResourceVersion != d.ResourceVersion {
 				t.Errorf("a question has changed the Dispatch")
 			}
-			s.submit(t, "other", s.priorityClass(t, -1)) // Waiting jobs come first.
+			s.Submit(t, "other", s.priorityClass(t, -1)) // Waiting jobs come first.
 			s.expect(t, "other", v1alpha1.ReasonNoFit)
 			test.then(t, s, d)
 			other, _ := s.reconcile(t, "other")
@@ -112,7 +112,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 func TestNoRoomElsewhere(t *testing.T) {
 	s := newScene(t)
 	d := s.displaced(t)
-	s.submit(t, "first", s.priorityClass(t, 5), pinned("region=west"))
+	s.Submit(t, "first", s.priorityClass(t, 5), pinned("region=west"))
 	if first, _ := s.reconcile(t, "first"); first.Spec.Cluster != west {
 		t.Fatalf("the first job is on %q, want west", first.Spec.Cluster)
 	}
@@ -124,10 +124,10 @@ func TestNoRoomElsewhere(t *testing.T) {
 	if got := s.elsewhere(t, d); got.Reason != v1alpha1.ReasonCordoned {
 		t.Errorf("Elsewhere() = %+v, want west cordoned", got)
 	}
-	job := s.job(t, "moved")
+	job := s.TrainJob(t, "moved")
 	before := job.DeepCopy()
 	pinned("region in (")(job)
-	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 	if got := s.elsewhere(t, d); got.Cluster != "" || got.Reason != v1alpha1.ReasonInvalidPin {
 		t.Errorf("Elsewhere() = %+v, want no worker and %s", got, v1alpha1.ReasonInvalidPin)
 	}

@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,20 +26,10 @@ import (
 // worker changes a WorkerCluster until the test ends.
 func (s *scene) worker(t *testing.T, name v1alpha1.ClusterName, change func(*v1alpha1.WorkerCluster)) {
 	t.Helper()
-	write := func(ctx context.Context, change func(*v1alpha1.WorkerCluster)) *v1alpha1.WorkerCluster {
-		worker := &v1alpha1.WorkerCluster{}
-		check.Must(t, s.hub.Get(ctx, client.ObjectKey{Name: string(name)}, worker))
-		before := worker.DeepCopy()
-		change(worker)
-		status := worker.Status
-		check.Must(t, s.hub.Patch(ctx, worker, client.MergeFrom(before)))
-		worker.Status = status
-		check.Must(t, s.hub.Status().Update(ctx, worker))
-		return before
-	}
-	before := write(t.Context(), change)
+	before := s.WorkerCluster(t, name)
+	s.ChangeWorker(t, name, change)
 	t.Cleanup(func() {
-		write(context.Background(), func(worker *v1alpha1.WorkerCluster) { worker.Spec, worker.Status = before.Spec, before.Status })
+		s.ChangeWorker(t, name, func(worker *v1alpha1.WorkerCluster) { worker.Spec, worker.Status = before.Spec, before.Status })
 	})
 }
 
@@ -63,17 +52,17 @@ func unreachable(worker *v1alpha1.WorkerCluster) {
 // Failover is decided together with the worker. It belongs to the attempt, and is removed with it.
 func TestFailoverBelongsToTheAttempt(t *testing.T) {
 	s := newScene(t)
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{})
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{})
 	s.worker(t, east, withAgent)
 	s.worker(t, west, cordon)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	d, _ := s.reconcile(t, "job")
 	if d.Spec.Cluster != east || d.Spec.Failover != v1alpha1.FailoverFenced {
 		t.Fatalf("the job is on %q with failover %q, want east, where an agent answers, with Fenced", d.Spec.Cluster, d.Spec.Failover)
 	}
 	before := policy.DeepCopy()
 	policy.Spec.Failover = v1alpha1.FailoverImmediate
-	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 	if d, _ = s.reconcile(t, "job"); d.Spec.Failover != v1alpha1.FailoverFenced {
 		t.Errorf("failover of a placed job is %q, want what was decided", d.Spec.Failover)
 	}
@@ -93,7 +82,7 @@ func TestDrainedWorkerTakesNoJobs(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, drain)
 	s.worker(t, west, cordon)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	d := s.expect(t, "job", v1alpha1.ReasonNoFit)
 	want := []v1alpha1.ClusterExplanation{
 		{Cluster: east, Reason: v1alpha1.ReasonCordoned, Message: "the worker is being drained (spec.drain)"},
@@ -117,9 +106,9 @@ func TestOutcomesWithoutRefusal(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			s := newScene(t)
 			s.worker(t, west, cordon)
-			s.submit(t, "job", large)
+			s.Submit(t, "job", large)
 			d, _ := s.reconcile(t, "job")
-			s.submit(t, "next", large, pinned("region=east")) // Or it might take west first.
+			s.Submit(t, "next", large, pinned("region=east")) // Or it might take west first.
 			s.expect(t, "next", v1alpha1.ReasonNoFit)
 			s.worker(t, east, unreachable)
 			s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })
@@ -145,11 +134,11 @@ func TestOutcomesWithoutRefusal(t *testing.T) {
 func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, west, cordon)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	d, _ := s.reconcile(t, "job")
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeAdmissionTimeout)
 	s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
-	s.clock.Step(record.MinBackoff)
+	s.Clock.Step(record.MinBackoff)
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != east || d.Spec.Attempt != 2 {
 		t.Errorf("the job is on %q in attempt %d, want east again after the back-off", d.Spec.Cluster, d.Spec.Attempt)
 	}
@@ -169,10 +158,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			reason: "it is another question", want: []v1alpha1.ClusterName{east, west},
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
-				job := s.job(t, "job")
+				job := s.TrainJob(t, "job")
 				before := job.DeepCopy()
 				metav1.SetMetaDataLabel(&job.ObjectMeta, "team", "research")
-				check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+				check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 			},
 		},
 		"Pin": {
@@ -195,14 +184,14 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			reason: "it stays on the hub", want: []v1alpha1.ClusterName{""},
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
-				s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: time.Minute}})
+				s.Policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: time.Minute}})
 			},
 		},
 		"Failover": {
 			reason: "the copy says it", want: []v1alpha1.ClusterName{east, west},
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
-				s.policy(t, v1alpha1.DispatchPolicySpec{Failover: v1alpha1.FailoverImmediate})
+				s.Policy(t, v1alpha1.DispatchPolicySpec{Failover: v1alpha1.FailoverImmediate})
 			},
 		},
 		"Runtime": {
@@ -210,10 +199,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
 				runtime := &trainer.TrainingRuntime{}
-				check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "own"}, runtime))
+				check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("own"), runtime))
 				before := runtime.DeepCopy()
 				metav1.SetMetaDataAnnotation(&runtime.Spec.Template.ObjectMeta, "repaired", "yes")
-				check.Must(t, s.hub.Patch(t.Context(), runtime, client.MergeFrom(before)))
+				check.Must(t, s.Hub.Admin.Patch(t.Context(), runtime, client.MergeFrom(before)))
 			},
 		},
 		"Worker": {
@@ -230,7 +219,7 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
 				s.worker(t, east, func(worker *v1alpha1.WorkerCluster) {
-					worker.Status.Conditions[0].LastTransitionTime = metav1.NewTime(s.clock.Now())
+					worker.Status.Conditions[0].LastTransitionTime = metav1.NewTime(s.Clock.Now())
 				})
 			},
 		},
@@ -238,10 +227,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			shared, own := &trainer.ClusterTrainingRuntime{}, &trainer.TrainingRuntime{}
-			check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, shared))
-			own.Namespace, own.Name, own.Labels, own.Spec = s.namespace, "own", shared.Labels, shared.Spec
-			check.Must(t, s.hub.Create(t.Context(), own))
-			s.submit(t, "job", func(job *trainer.TrainJob) {
+			check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, shared))
+			own.Namespace, own.Name, own.Labels, own.Spec = s.Namespace, "own", shared.Labels, shared.Spec
+			check.Must(t, s.Hub.Admin.Create(t.Context(), own))
+			s.Submit(t, "job", func(job *trainer.TrainJob) {
 				job.Spec.RuntimeRef = trainer.RuntimeRef{Name: "own", Kind: new(trainer.TrainingRuntimeKind)}
 			})
 			words := map[v1alpha1.ClusterName]string{}
@@ -271,10 +260,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 func annotate(key, value string) func(*testing.T, *scene) {
 	return func(t *testing.T, s *scene) {
 		t.Helper()
-		job := s.job(t, "job")
+		job := s.TrainJob(t, "job")
 		before := job.DeepCopy()
 		metav1.SetMetaDataAnnotation(&job.ObjectMeta, key, value)
-		check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+		check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 	}
 }
 
@@ -284,12 +273,12 @@ func TestRefusalIsOfItsEnd(t *testing.T) {
 	for name, waits := range map[string]bool{"RoomElsewhere": false, "NoRoomElsewhere": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.submit(t, "job")
+			s.Submit(t, "job")
 			first, _ := s.reconcile(t, "job")
 			if first.Spec.Cluster == "" {
 				t.Fatal("the job was not placed")
 			}
-			s.policy(t, v1alpha1.DispatchPolicySpec{
+			s.Policy(t, v1alpha1.DispatchPolicySpec{
 				Failover: v1alpha1.FailoverImmediate, AdmissionTimeout: &metav1.Duration{Duration: time.Minute},
 			})
 			s.worker(t, first.Spec.Cluster, func(worker *v1alpha1.WorkerCluster) {
@@ -357,7 +346,7 @@ func TestUnknownCopyHoldsItsJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			s.worker(t, west, cordon)
-			key, unknown, asked := types.NamespacedName{Namespace: s.namespace, Name: "job"}, &copies{}, 0
+			key, unknown, asked := types.NamespacedName{Namespace: s.Namespace, Name: "job"}, &copies{}, 0
 			unknown.asked = func() {
 				if asked == test.after {
 					unknown.set(key, west)
@@ -366,7 +355,7 @@ func TestUnknownCopyHoldsItsJob(t *testing.T) {
 			}
 			s.unknown = unknown
 			s.restart(t)
-			s.submit(t, "job", large)
+			s.Submit(t, "job", large)
 			d := s.expect(t, "job", v1alpha1.ReasonUnknownCopy)
 			message := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced).Message
 			for _, want := range []string{
@@ -376,7 +365,7 @@ func TestUnknownCopyHoldsItsJob(t *testing.T) {
 					t.Errorf("the message is %q, want %q in it", message, want)
 				}
 			}
-			s.submit(t, "other", large)
+			s.Submit(t, "other", large)
 			if other, _ := s.reconcile(t, "other"); other.Spec.Cluster != east {
 				t.Fatalf("the other job is on %q, want east: what the first was given is free (%s)", other.Spec.Cluster, test.reason)
 			}
@@ -397,14 +386,14 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 		opens  func(s *scene, shown map[v1alpha1.ClusterName]bool)
 	}{
 		"Shown": {reason: "all have", opens: func(_ *scene, shown map[v1alpha1.ClusterName]bool) { shown[west] = true }},
-		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.clock.Step(decider.StartupTime) }},
+		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.Clock.Step(decider.StartupTime) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			shown := map[v1alpha1.ClusterName]bool{east: true}
 			s.shown = func(worker v1alpha1.ClusterName) bool { return shown[worker] }
 			s.restart(t)
-			s.submit(t, "job")
+			s.Submit(t, "job")
 			if d, _ := s.reconcile(t, "job"); d != nil {
 				t.Fatalf("the Dispatch is %+v, want none: west has not shown what it has", d.Spec)
 			}
@@ -421,7 +410,7 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 func TestFailuresWakeJobs(t *testing.T) {
 	s := newScene(t)
 	unknown, shown := &copies{}, sync.Map{}
-	key := types.NamespacedName{Namespace: s.namespace, Name: "copied"}
+	key := types.NamespacedName{Namespace: s.Namespace, Name: "copied"}
 	unknown.set(key, west)
 	s.unknown = unknown
 	s.shown = func(worker v1alpha1.ClusterName) bool {
@@ -429,8 +418,8 @@ func TestFailuresWakeJobs(t *testing.T) {
 		return is
 	}
 	s.run(t)
-	s.submit(t, "refused", cpus, pinned("region=west"))
-	s.submit(t, "copied", cpus, pinned("region=west"))
+	s.Submit(t, "refused", cpus, pinned("region=west"))
+	s.Submit(t, "copied", cpus, pinned("region=west"))
 	s.eventually(t, "copied", "with an unknown copy", "/UnknownCopy")
 	shown.Store(east, true)
 	shown.Store(west, true)
@@ -442,7 +431,7 @@ func TestFailuresWakeJobs(t *testing.T) {
 	s.eventually(t, "copied", "when the copy is gone", "west/")
 
 	d := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "refused"}, d))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("refused"), d))
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeRejected)
 	s.eventually(t, "refused", "after the refusal", "/Rejected")
 	s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Status.KubernetesVersion = "v1.99.0" })

@@ -37,14 +37,14 @@ func (s *scene) labelNodes(t *testing.T, worker v1alpha1.ClusterName, labels map
 	t.Helper()
 	for i := range 2 {
 		node := &corev1.Node{}
-		check.Must(t, s.workers[worker].Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("node-%d", i)}, node))
+		check.Must(t, s.Worker(worker).Admin.Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("node-%d", i)}, node))
 		before := node.DeepCopy()
 		node.Labels = labels
-		check.Must(t, s.workers[worker].Patch(t.Context(), node, client.MergeFrom(before)))
+		check.Must(t, s.Worker(worker).Admin.Patch(t.Context(), node, client.MergeFrom(before)))
 		t.Cleanup(func() {
 			labeled := node.DeepCopy()
 			node.Labels = before.Labels
-			check.Must(t, s.workers[worker].Patch(context.WithoutCancel(t.Context()), node, client.MergeFrom(labeled)))
+			check.Must(t, s.Worker(worker).Admin.Patch(context.WithoutCancel(t.Context()), node, client.MergeFrom(labeled)))
 		})
 	}
 }
@@ -53,8 +53,8 @@ func (s *scene) labelNodes(t *testing.T, worker v1alpha1.ClusterName, labels map
 func TestFlavorsOfAStartedJob(t *testing.T) {
 	for _, flavors := range []v1alpha1.HubFlavors{"", v1alpha1.HubFlavorsIgnore} {
 		s := newScene(t)
-		s.policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: flavors})
-		s.submit(t, "job", startedByKueue)
+		s.Policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: flavors})
+		s.Submit(t, "job", startedByKueue)
 		if d, _ := s.reconcile(t, "job"); d.Spec.Cluster == "" || len(d.Spec.PodSets[0].NodeSelector) > 0 {
 			t.Errorf("with hubFlavors %q the Dispatch is %+v, want it placed without a node selector", flavors, d.Spec)
 		}
@@ -62,14 +62,14 @@ func TestFlavorsOfAStartedJob(t *testing.T) {
 	for _, flavors := range []v1alpha1.HubFlavors{v1alpha1.HubFlavorsRequire, v1alpha1.HubFlavorsPropagate} {
 		t.Run(string(flavors), func(t *testing.T) {
 			s := newScene(t)
-			s.policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: flavors})
-			s.submit(t, "job", startedByKueue)
+			s.Policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: flavors})
+			s.Submit(t, "job", startedByKueue)
 			s.expect(t, "job", v1alpha1.ReasonNoFit)
 			s.labelNodes(t, west, hopper)
 			gomega.NewWithT(t).Eventually(func() v1alpha1.ClusterName {
 				d, _ := s.reconcile(t, "job")
 				return d.Spec.Cluster
-			}, patience, 10*time.Millisecond).Should(gomega.Equal(west), "the worker with the labels")
+			}, check.Patience, 10*time.Millisecond).Should(gomega.Equal(west), "the worker with the labels")
 		})
 	}
 }
@@ -78,39 +78,39 @@ func TestFlavorsOfAStartedJob(t *testing.T) {
 func (k *kueueAPI) assign(t *testing.T, job, flavor string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
+	w.SetNamespace(k.Namespace)
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"admission": map[string]any{
 		"clusterQueue": "research", "podSetAssignments": []any{map[string]any{
 			"name": "node", "flavors": map[string]any{"cpu": flavor, "nvidia.com/gpu": flavor},
 		}},
 	}}})
 	check.Must(t, err)
-	check.Must(t, k.hub.Status().Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", patch)))
+	check.Must(t, k.Hub.Admin.Status().Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", patch)))
 }
 
 // Before Kueue resumes a job, its flavors come from its Workload. Until they are known, the job waits.
 func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: v1alpha1.HubFlavorsRequire})
-	k.submit(t, "gated", queued, suspendedJob)
+	k.Policy(t, v1alpha1.DispatchPolicySpec{HubFlavors: v1alpha1.HubFlavorsRequire})
+	k.Submit(t, "gated", queued, suspendedJob)
 	k.setWorkload(t, "gated", kueue.Held, []string{withQuota}, provisioningCheck+":Pending", pending)
-	k.assign(t, "gated", k.namespace)
+	k.assign(t, "gated", k.Namespace)
 	k.decideTheRest(t, "gated")
 	k.checked(t, "gated", kueue.Pending, v1alpha1.ReasonWaitingForWorkload)
-	k.waits(t, "gated", v1alpha1.ReasonWaitingForWorkload, fmt.Sprintf("ResourceFlavor %q", k.namespace))
+	k.waits(t, "gated", v1alpha1.ReasonWaitingForWorkload, fmt.Sprintf("ResourceFlavor %q", k.Namespace))
 
-	flavor := kueueObject("kueue.x-k8s.io/v1beta2", "ResourceFlavor", k.namespace)
+	flavor := kueueObject("kueue.x-k8s.io/v1beta2", "ResourceFlavor", k.Namespace)
 	flavor.Object["spec"] = map[string]any{
 		"nodeLabels":  map[string]any{"gpu": "b200"},
 		"tolerations": []any{map[string]any{"key": "spot", "operator": "Exists"}},
 	}
-	check.Must(t, k.hub.Create(t.Context(), flavor))
-	t.Cleanup(func() { check.Must(t, k.hub.Delete(context.WithoutCancel(t.Context()), flavor)) })
+	check.Must(t, k.Hub.Admin.Create(t.Context(), flavor))
+	t.Cleanup(func() { check.Must(t, k.Hub.Admin.Delete(context.WithoutCancel(t.Context()), flavor)) })
 	k.checked(t, "gated", kueue.Pending, v1alpha1.ReasonNoFit)
 	k.labelNodes(t, west, hopper)
 	flavor.Object["spec"].(map[string]any)["nodeLabels"] = map[string]any{"gpu": "h100"}
-	check.Must(t, k.hub.Update(t.Context(), flavor))
+	check.Must(t, k.Hub.Admin.Update(t.Context(), flavor))
 	d, _ := k.checked(t, "gated", kueue.Ready, string(west))
 	want := []any{hopper, []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}}
 	if diff := cmp.Diff(want, []any{d.Spec.PodSets[0].NodeSelector, d.Spec.PodSets[0].Tolerations}); diff != "" {
@@ -122,12 +122,12 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 func (k *kueueAPI) decideTheRest(t *testing.T, job string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
-	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	w.SetNamespace(k.Namespace)
+	check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
 		map[string]any{"name": provisioningCheck, "state": kueue.Ready},
 		map[string]any{"name": roomCheck, "state": kueue.Pending},
 	}
-	check.Must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)
 }

@@ -40,7 +40,7 @@ type kueueAPI struct {
 // withKueue installs Kueue's CRDs, which stay, and has the scene's reconcilers watch them.
 func (s *scene) withKueue(t *testing.T) *kueueAPI {
 	t.Helper()
-	check.Must(t, s.server.ApplyFiles(t.Context(), filepath.Join("kueue", "testdata", "crds.yaml")))
+	check.Must(t, s.Hub.Cluster.ApplyFiles(t.Context(), filepath.Join("kueue", "testdata", "crds.yaml")))
 	k := &kueueAPI{scene: s}
 	for name, controller := range map[string]string{
 		multiKueueCheck: v1alpha1.ManagedByMultiKueue, provisioningCheck: "kueue.x-k8s.io/provisioning-request",
@@ -48,13 +48,13 @@ func (s *scene) withKueue(t *testing.T) *kueueAPI {
 	} {
 		admissionCheck := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", name)
 		admissionCheck.Object["spec"] = map[string]any{"controllerName": controller}
-		served(t, "AdmissionChecks", func() error { return ignoreExists(s.hub.Create(t.Context(), admissionCheck.DeepCopy())) })
+		served(t, "AdmissionChecks", func() error { return ignoreExists(s.Hub.Admin.Create(t.Context(), admissionCheck.DeepCopy())) })
 	}
 	served(t, "Workloads", func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion("kueue.x-k8s.io/v1beta2")
 		list.SetKind("WorkloadList")
-		return s.hub.List(t.Context(), list)
+		return s.Hub.Admin.List(t.Context(), list)
 	})
 	k.startWatch(t)
 	return k
@@ -63,7 +63,7 @@ func (s *scene) withKueue(t *testing.T) *kueueAPI {
 // served waits until a new API answers.
 func served(t *testing.T, what string, probe func() error) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(probe, patience, 20*time.Millisecond).Should(gomega.Succeed(), what+" are served")
+	gomega.NewWithT(t).Eventually(probe, check.Patience, 20*time.Millisecond).Should(gomega.Succeed(), what+" are served")
 }
 
 func ignoreExists(err error) error {
@@ -76,9 +76,9 @@ func ignoreExists(err error) error {
 // startWatch is a new process that has not seen anything of Kueue yet.
 func (k *kueueAPI) startWatch(t *testing.T) {
 	t.Helper()
-	httpClient, err := rest.HTTPClientFor(k.config)
+	httpClient, err := rest.HTTPClientFor(k.Hub.Cluster.Config)
 	check.Must(t, err)
-	k.watch = kueue.New(kueue.Options{Config: k.config, HTTPClient: httpClient, Logger: logr.Discard(), Checks: kueue.CheckController})
+	k.watch = kueue.New(kueue.Options{Config: k.Hub.Cluster.Config, HTTPClient: httpClient, Logger: logr.Discard(), Checks: kueue.CheckController})
 	k.kueue = k.watch
 	k.restart(t)
 }
@@ -93,7 +93,7 @@ func (k *kueueAPI) read(t *testing.T) {
 		cancel()
 		check.Must(t, <-ended)
 	})
-	gomega.NewWithT(t).Eventually(k.watch.Known, patience, 5*time.Millisecond).Should(gomega.BeTrue())
+	gomega.NewWithT(t).Eventually(k.watch.Known, check.Patience, 5*time.Millisecond).Should(gomega.BeTrue())
 }
 
 func kueueObject(apiVersion, kind, name string) *unstructured.Unstructured {
@@ -107,16 +107,16 @@ func kueueObject(apiVersion, kind, name string) *unstructured.Unstructured {
 func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, conditions []string, checks ...string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
-	if err := k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
+	w.SetNamespace(k.Namespace)
+	if err := k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
 		check.Must(t, client.IgnoreNotFound(err))
 		metadata := w.Object["metadata"].(map[string]any)
 		metadata["ownerReferences"] = []any{map[string]any{
 			"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": job,
-			"uid": string(k.job(t, job).UID), "controller": true,
+			"uid": string(k.TrainJob(t, job).UID), "controller": true,
 		}}
 		w.Object["spec"] = map[string]any{"queueName": "research"}
-		check.Must(t, k.hub.Create(t.Context(), w))
+		check.Must(t, k.Hub.Admin.Create(t.Context(), w))
 	}
 	var types, states []any
 	for _, condition := range conditions {
@@ -134,7 +134,7 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 		status["clusterName"] = "far"
 	}
 	w.Object["status"] = status
-	check.Must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, want)
 }
 
@@ -142,17 +142,17 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 func (k *kueueAPI) deleteWorkload(t *testing.T, job string, want kueue.Standing) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
-	w.SetNamespace(k.namespace)
-	check.Must(t, k.hub.Delete(t.Context(), w))
+	w.SetNamespace(k.Namespace)
+	check.Must(t, k.Hub.Admin.Delete(t.Context(), w))
 	k.awaitStanding(t, job, want)
 }
 
 func (k *kueueAPI) awaitStanding(t *testing.T, name string, want kueue.Standing) {
 	t.Helper()
 	job := trainjobs.New()
-	check.Must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
+	check.Must(t, k.Hub.Admin.Get(t.Context(), k.Key(name), job))
 	standing := func() string { return k.watch.Of(job).Standing.String() }
-	gomega.NewWithT(t).Eventually(standing, patience, 5*time.Millisecond).
+	gomega.NewWithT(t).Eventually(standing, check.Patience, 5*time.Millisecond).
 		Should(gomega.Equal(want.String()), "the cache of Workloads")
 }
 
@@ -160,9 +160,9 @@ func (k *kueueAPI) awaitStanding(t *testing.T, name string, want kueue.Standing)
 func (k *kueueAPI) awaitMessage(t *testing.T, name, words string) {
 	t.Helper()
 	job := trainjobs.New()
-	check.Must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
+	check.Must(t, k.Hub.Admin.Get(t.Context(), k.Key(name), job))
 	message := func() string { return k.watch.Of(job).Message }
-	gomega.NewWithT(t).Eventually(message, patience, 5*time.Millisecond).
+	gomega.NewWithT(t).Eventually(message, check.Patience, 5*time.Millisecond).
 		Should(gomega.ContainSubstring(words), "the cache of Workloads")
 }
 
@@ -196,36 +196,24 @@ func (k *kueueAPI) placed(t *testing.T, job string, attempt int32) *v1alpha1.Dis
 	return d
 }
 
-// told are the Events about a job's waiting so far.
-func (k *kueueAPI) told() (all []string) {
-	for {
-		select {
-		case e := <-k.events.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
-	}
-}
-
 // A job that MultiKueue dispatches is not placed, whatever comes first: its resumption, its Workload, its check. Its
 // Dispatch says so, and one Event does. When MultiKueue has it no longer, it is placed.
 func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "job", queued)
+	k.Submit(t, "job", queued)
 	if d, result := k.reconcile(t, "job"); d != nil || result.RequeueAfter != unreportedWait {
 		t.Fatalf("the Dispatch is %+v, looked at again after %s, want none: the Workload is probably on its way",
 			d, result.RequeueAfter)
 	}
-	k.clock.Step(unreportedWait)
+	k.Clock.Step(unreportedWait)
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, `in queue "research"`)
 	k.setWorkload(t, "job", kueue.Held, nil)
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, "has not admitted")
-	k.told()
+	k.Events.Take()
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck, provisioningCheck)
 	k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
-	events := k.told()
+	events := k.Events.Take()
 	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning Waiting ManagedByMultiKueue: ") {
 		t.Errorf("the Events are %q, want one that says who dispatches the job", events)
 	}
@@ -237,20 +225,20 @@ func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 func TestKueueInFront(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "plain")
+	k.Submit(t, "plain")
 	k.placed(t, "plain", 1)
-	k.submit(t, "gated", queued, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	k.Submit(t, "gated", queued, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	if d, _ := k.reconcile(t, "gated"); d != nil {
 		t.Fatalf("the suspended job has the Dispatch %+v", d)
 	}
 	k.setWorkload(t, "gated", kueue.Free, []string{admitted}, provisioningCheck)
-	job := k.job(t, "gated")
+	job := k.TrainJob(t, "gated")
 	job.Spec.Suspend = new(false)
-	check.Must(t, k.hub.Update(t.Context(), job))
+	check.Must(t, k.Hub.Admin.Update(t.Context(), job))
 	if d := k.placed(t, "gated", 1); d.Generation != 1 || len(d.Status.Conditions) > 0 {
 		t.Errorf("the Dispatch is %+v, want it written once", d)
 	}
-	for _, event := range k.told() {
+	for _, event := range k.Events.Take() {
 		if strings.Contains(event, "Waiting") {
 			t.Errorf("an Event says %q", event)
 		}
@@ -280,7 +268,7 @@ func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newScene(t).withKueue(t)
 			k.read(t)
-			k.submit(t, "job", queued)
+			k.Submit(t, "job", queued)
 			k.setWorkload(t, "job", kueue.Free, []string{admitted})
 			k.placed(t, "job", 1)
 			k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck)
@@ -317,7 +305,7 @@ func TestKueueIsReadFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newScene(t).withKueue(t)
-			k.submit(t, "job", test.marks)
+			k.Submit(t, "job", test.marks)
 			if d, result := k.reconcile(t, "job"); d != nil || result.RequeueAfter != 0 {
 				t.Fatalf("the Dispatch is %+v, looked at again after %s, want neither: %s",
 					d, result.RequeueAfter, test.reason)
@@ -349,11 +337,11 @@ func TestDecisionIsTakenBackForMultiKueue(t *testing.T) {
 	s.worker(t, west, cordon)
 	s.kueue = &turning{left: 1}
 	s.restart(t)
-	s.submit(t, "job", large)
+	s.Submit(t, "job", large)
 	s.expect(t, "job", v1alpha1.ReasonManagedByMultiKueue)
 	s.kueue = nil
 	s.reconciler.Kueue = nil
-	s.submit(t, "other", large)
+	s.Submit(t, "other", large)
 	if d, _ := s.reconcile(t, "other"); d.Spec.Cluster != east {
 		t.Errorf("the other job is on %q, want east, which is free", d.Spec.Cluster)
 	}
@@ -363,13 +351,13 @@ func TestDecisionIsTakenBackForMultiKueue(t *testing.T) {
 func TestNoRoomIsPromisedToAJobOfMultiKueue(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	k.submit(t, "job", queued, pinned("region=east"))
+	k.Submit(t, "job", queued, pinned("region=east"))
 	k.setWorkload(t, "job", kueue.Free, []string{admitted})
 	d := k.placed(t, "job", 1)
-	job := k.job(t, "job")
+	job := k.TrainJob(t, "job")
 	old := job.DeepCopy()
 	job.Annotations = nil // It may go anywhere now.
-	check.Must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, k.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(old)))
 	k.worker(t, east, drain)
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck)
 	if answer := k.elsewhere(t, d); answer.Reason != v1alpha1.ReasonManagedByMultiKueue {
@@ -383,7 +371,7 @@ func TestWorkloadsWakeJobs(t *testing.T) {
 	k.run(t)
 	k.watch.Subscribe(k.reconciler.Reconsider)
 	k.read(t)
-	k.submit(t, "job", cpus, queued, pinned("region=west"))
+	k.Submit(t, "job", cpus, queued, pinned("region=west"))
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck)
 	k.eventually(t, "job", "with MultiKueue's check", "/ManagedByMultiKueue")
 	k.setWorkload(t, "job", kueue.Held, nil)

@@ -28,9 +28,9 @@ import (
 // priorityClass makes a PriorityClass of the scene's own, and returns what gives it to a job.
 func (s *scene) priorityClass(t *testing.T, value int32) func(*trainer.TrainJob) {
 	t.Helper()
-	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.namespace, value)}, Value: value}
-	check.Must(t, s.hub.Create(t.Context(), class))
-	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), class)) })
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.Namespace, value)}, Value: value}
+	check.Must(t, s.Hub.Admin.Create(t.Context(), class))
+	t.Cleanup(func() { check.Must(t, s.Hub.Admin.Delete(context.Background(), class)) })
 	return classed(class.Name)
 }
 
@@ -52,7 +52,7 @@ func (s *scene) fill(t *testing.T, changes ...func(*trainer.TrainJob)) []*v1alph
 	var all []*v1alpha1.Dispatch
 	for i := range 4 {
 		name := fmt.Sprintf("filler-%d", i)
-		s.submit(t, name, changes...)
+		s.Submit(t, name, changes...)
 		d, _ := s.reconcile(t, name)
 		if d.Spec.Cluster == "" {
 			t.Fatalf("%s waits: %v", name, reasonsOf(d))
@@ -87,9 +87,9 @@ func TestPriorityComesFirst(t *testing.T) {
 			s := newScene(t)
 			high := s.priorityClass(t, 100)
 			fillers := s.fill(t)
-			s.submit(t, "low")
+			s.Submit(t, "low")
 			s.expect(t, "low", v1alpha1.ReasonNoFit)
-			s.submit(t, "high", high)
+			s.Submit(t, "high", high)
 			if d := s.expect(t, "high", v1alpha1.ReasonNoFit); d.Spec.Priority != 100 {
 				t.Errorf("spec.priority is %d, want that of the class", d.Spec.Priority)
 			}
@@ -110,9 +110,9 @@ func TestPriorityComesFirst(t *testing.T) {
 func TestPriorityClassIsMissing(t *testing.T) {
 	s := newScene(t)
 	s.priorityClass(t, 7)
-	s.submit(t, "job", classed(s.namespace+"-8"))
+	s.Submit(t, "job", classed(s.Namespace+"-8"))
 	d := s.expect(t, "job", v1alpha1.ReasonPriorityClassNotFound)
-	want := fmt.Sprintf("annotation trainyard.dev/priority-class: the hub has no PriorityClass %q; did you mean %q?", s.namespace+"-8", s.namespace+"-7")
+	want := fmt.Sprintf("annotation trainyard.dev/priority-class: the hub has no PriorityClass %q; did you mean %q?", s.Namespace+"-8", s.Namespace+"-7")
 	if got := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced).Message; got != want {
 		t.Errorf("the message is\n%s\nwant\n%s", got, want)
 	}
@@ -126,14 +126,14 @@ func TestPriorityClassIsMissing(t *testing.T) {
 // enough.
 func TestQueueing(t *testing.T) {
 	s := newScene(t)
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Queueing: v1alpha1.StrictFIFO, ReserveAfter: &metav1.Duration{Duration: 10 * time.Minute}})
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{Queueing: v1alpha1.StrictFIFO, ReserveAfter: &metav1.Duration{Duration: 10 * time.Minute}})
 	first := s.priorityClass(t, 1)
 	fillers := s.fill(t)
-	s.submit(t, "big", first, large)
+	s.Submit(t, "big", first, large)
 	s.expect(t, "big", v1alpha1.ReasonNoFit)
 	s.finish(t, fillers[0])
 	s.expect(t, "big", v1alpha1.ReasonNoFit)
-	s.submit(t, "small")
+	s.Submit(t, "small")
 	d := s.expect(t, "small", v1alpha1.ReasonQueued)
 	if message := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced).Message; !strings.Contains(message, "StrictFIFO") {
 		t.Errorf("the message is %q, want what holds the job", message)
@@ -141,18 +141,18 @@ func TestQueueing(t *testing.T) {
 
 	before := policy.DeepCopy()
 	policy.Spec.Queueing = v1alpha1.BestEffortFIFO
-	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 	small, _ := s.reconcile(t, "small")
 	if small.Spec.Cluster != fillers[0].Spec.Cluster {
 		t.Fatalf("the small job is on %q, want %q: it may pass now", small.Spec.Cluster, fillers[0].Spec.Cluster)
 	}
 
-	s.clock.Step(10 * time.Minute)
+	s.Clock.Step(10 * time.Minute)
 	s.expect(t, "big", v1alpha1.ReasonReserved)
 	s.finish(t, fillers[1])
 	s.expect(t, "big", v1alpha1.ReasonReserved)
 	held := fillers[1].Spec.Cluster
-	s.submit(t, "late")
+	s.Submit(t, "late")
 	late, _ := s.reconcile(t, "late")
 	s.finish(t, small)
 	big, _ := s.reconcile(t, "big")
@@ -177,19 +177,19 @@ func TestPreemption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			policy := s.policy(t, v1alpha1.DispatchPolicySpec{})
+			policy := s.Policy(t, v1alpha1.DispatchPolicySpec{})
 			s.fill(t)
-			s.submit(t, "high", s.priorityClass(t, 100))
+			s.Submit(t, "high", s.priorityClass(t, 100))
 			s.expect(t, "high", v1alpha1.ReasonNoFit)
 			before := policy.DeepCopy()
 			policy.Spec.Preemption = v1alpha1.PreemptLowerPriority
-			check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+			check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 			high := s.expect(t, "high", v1alpha1.ReasonPreempting)
 
 			victim := s.victims(t, high, 1)[0]
 			restart(t, s)
 			s.expect(t, "high", v1alpha1.ReasonPreempting)
-			s.submit(t, "other")
+			s.Submit(t, "other")
 			if d, _ := s.reconcile(t, "other"); d.Spec.Cluster != "" {
 				t.Errorf("another job is on %q", d.Spec.Cluster)
 			}
@@ -217,9 +217,9 @@ func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
+			s.Policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
 			s.fill(t)
-			s.submit(t, "high", s.priorityClass(t, 100))
+			s.Submit(t, "high", s.priorityClass(t, 100))
 			high := s.expect(t, "high", v1alpha1.ReasonPreempting)
 			slow := s.victims(t, high, 1)[0]
 			restart(t, s)
@@ -227,9 +227,9 @@ func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 			if wait, ok := s.reconciler.decider.Next(); !ok || wait > decider.EvictionPatience {
 				t.Fatalf("the next pass is in %s (%t), though the job's patience ends in %s", wait, ok, decider.EvictionPatience)
 			}
-			s.clock.Step(decider.EvictionPatience - time.Second)
+			s.Clock.Step(decider.EvictionPatience - time.Second)
 			s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)
-			s.clock.Step(2 * time.Second)
+			s.Clock.Step(2 * time.Second)
 			var other *v1alpha1.Dispatch
 			for _, victim := range s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 2) {
 				if victim.Name != slow.Name {
@@ -247,19 +247,19 @@ func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 // Mirror reports the end of an attempt before the worker reports that the pods of the attempt are gone.
 func TestPreemptionWaitsForReports(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
+	s.Policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
 	for _, filler := range s.fill(t) {
 		s.bind(t, filler)
 	}
 	s.awaitUsed(t, 32)
-	s.submit(t, "high", s.priorityClass(t, 100))
+	s.Submit(t, "high", s.priorityClass(t, 100))
 	high := s.expect(t, "high", v1alpha1.ReasonPreempting)
 	victim := s.victims(t, high, 1)[0]
 	s.endsAttempt(t, victim, v1alpha1.OutcomePreempted)
 	s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 0)
 
-	of := []client.DeleteAllOfOption{client.InNamespace(s.namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: victim.Name}, client.GracePeriodSeconds(0)}
-	check.Must(t, s.workers[victim.Spec.Cluster].DeleteAllOf(t.Context(), &corev1.Pod{}, of...))
+	of := []client.DeleteAllOfOption{client.InNamespace(s.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: victim.Name}, client.GracePeriodSeconds(0)}
+	check.Must(t, s.Worker(victim.Spec.Cluster).Admin.DeleteAllOf(t.Context(), &corev1.Pod{}, of...))
 	s.awaitUsed(t, 24)
 	if high, _ = s.reconcile(t, "high"); high.Spec.Cluster != victim.Spec.Cluster {
 		t.Errorf("the job of high priority is on %q, want %q, where the victim was", high.Spec.Cluster, victim.Spec.Cluster)
@@ -299,8 +299,8 @@ func (s *scene) endsAttempt(t *testing.T, d *v1alpha1.Dispatch, outcome v1alpha1
 	})
 	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
 	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
-		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: outcome,
+		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.Clock.Now()), Outcome: outcome,
 	})
-	check.Must(t, s.hub.Status().Update(t.Context(), d))
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	s.tell(d)
 }

@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -18,34 +17,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
-
-// policy creates a DispatchPolicy for the jobs of the scene.
-func (s *scene) policy(t *testing.T, spec v1alpha1.DispatchPolicySpec) *v1alpha1.DispatchPolicy {
-	t.Helper()
-	spec.Jobs.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}}
-	policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Spec: spec}
-	check.Must(t, s.hub.Create(t.Context(), policy))
-	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), policy)) })
-	return policy
-}
 
 // express changes the expression of a policy.
 func (s *scene) express(t *testing.T, policy *v1alpha1.DispatchPolicy, text string) {
 	t.Helper()
 	before := policy.DeepCopy()
 	policy.Spec.Clusters.Expression = text
-	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 }
 
 // validity reconciles a policy and returns its condition Valid.
@@ -53,7 +39,7 @@ func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.C
 	t.Helper()
 	_, err := (&policyReconciler{s.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
 	check.Must(t, err)
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid)
 	if condition == nil {
 		t.Fatalf("DispatchPolicy %s has no condition %s", policy.Name, v1alpha1.DispatchPolicyValid)
@@ -67,25 +53,9 @@ func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.C
 // price sets what a GPU of a worker costs for the time of the test.
 func (s *scene) price(t *testing.T, name v1alpha1.ClusterName, price string) {
 	t.Helper()
-	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
-	before := worker.DeepCopy()
-	worker.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse(price)}
-	check.Must(t, s.hub.Patch(t.Context(), worker, client.MergeFrom(before)))
-	t.Cleanup(func() {
-		priced := worker.DeepCopy()
-		worker.Spec.Price = nil
-		check.Must(t, s.hub.Patch(context.Background(), worker, client.MergeFrom(priced)))
+	s.worker(t, name, func(worker *v1alpha1.WorkerCluster) {
+		worker.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse(price)}
 	})
-}
-
-// saw returns the Events so far.
-func (s *scene) saw() []string {
-	var all []string
-	for len(s.events.Events) > 0 {
-		all = append(all, <-s.events.Events)
-	}
-	return all
 }
 
 func pinned(to string) func(*trainer.TrainJob) {
@@ -105,14 +75,14 @@ func reasonsOf(d *v1alpha1.Dispatch) map[v1alpha1.ClusterName]string {
 // A policy with a bad expression says where it is bad, its jobs wait and say so, and go on when it is repaired.
 func TestPolicyExpression(t *testing.T) {
 	s := newScene(t)
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{
 		Clusters: v1alpha1.ClusterSelector{Expression: "worker.gpus > 1 &&\n  worker.memory > 1"},
 	})
 	const fault = "spec.clusters.expression: line 2, column 9: undefined field 'memory'; an expression sees worker.{allocatable, "
 	if got := s.validity(t, policy); got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonInvalid || !strings.HasPrefix(got.Message, fault) {
 		t.Errorf("the condition is %+v, want False with %q", got, fault)
 	}
-	if seen := s.saw(); len(seen) != 1 || !strings.HasPrefix(seen[0], "Warning Invalid "+fault) {
+	if seen := s.Events.Take(); len(seen) != 1 || !strings.HasPrefix(seen[0], "Warning Invalid "+fault) {
 		t.Errorf("Events are %q, want one that begins with %q", seen, fault)
 	}
 	revision := policy.ResourceVersion
@@ -120,7 +90,7 @@ func TestPolicyExpression(t *testing.T) {
 		t.Error("the status was written again, with nothing new")
 	}
 
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	d, _ := s.reconcile(t, "job")
 	if d.Spec.Cluster != "" || d.Status.Reason != v1alpha1.ReasonInvalidPolicy {
 		t.Fatalf("the Dispatch is %+v, want one that waits with %s", d, v1alpha1.ReasonInvalidPolicy)
@@ -150,11 +120,11 @@ func TestPolicyExpression(t *testing.T) {
 	}
 	// The expression sees the jobs that have been placed: it lets one more job in, and then fewer than eight GPUs are
 	// free.
-	s.submit(t, "second")
+	s.Submit(t, "second")
 	if d, _ = s.reconcile(t, "second"); d.Spec.Cluster != west {
 		t.Errorf("the second job is on %q, want west: %+v", d.Spec.Cluster, d.Status)
 	}
-	s.submit(t, "third")
+	s.Submit(t, "third")
 	if d, _ = s.reconcile(t, "third"); d.Spec.Cluster != "" || !strings.Contains(reasonsOf(d)[west], "is false for the worker") {
 		t.Errorf("the third job's Dispatch is %+v, want it to wait because the expression is false by now", d)
 	}
@@ -163,33 +133,33 @@ func TestPolicyExpression(t *testing.T) {
 // A pin narrows what the policy allows. A malformed pin is reported, and the job waits until the pin is corrected.
 func TestPin(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{
+	s.Policy(t, v1alpha1.DispatchPolicySpec{
 		Clusters: v1alpha1.ClusterSelector{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"region": "east"}}},
 	})
-	s.submit(t, "malformed", pinned("region==="))
+	s.Submit(t, "malformed", pinned("region==="))
 	d, _ := s.reconcile(t, "malformed")
 	const fault = "annotation trainyard.dev/clusters: "
 	placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	if d.Spec.Cluster != "" || placed == nil || placed.Reason != v1alpha1.ReasonInvalidPin || !strings.HasPrefix(placed.Message, fault) {
 		t.Errorf("the Dispatch is %+v, want one that waits with %s", d, v1alpha1.ReasonInvalidPin)
 	}
-	if seen := s.saw(); len(seen) != 1 || !strings.HasPrefix(seen[0], "Warning Waiting InvalidPin: ") || !strings.Contains(seen[0], fault) {
+	if seen := s.Events.Take(); len(seen) != 1 || !strings.HasPrefix(seen[0], "Warning Waiting InvalidPin: ") || !strings.Contains(seen[0], fault) {
 		t.Errorf("Events are %q, want one of %s", seen, v1alpha1.ReasonInvalidPin)
 	}
-	s.submit(t, "elsewhere", pinned("region=west"))
+	s.Submit(t, "elsewhere", pinned("region=west"))
 	d, _ = s.reconcile(t, "elsewhere")
 	want := map[v1alpha1.ClusterName]string{
 		east: `PinMismatch: the job is pinned to trainyard.dev/clusters="region=west", which does not select the worker: label region is "east"`,
-		west: "PolicyMismatch: DispatchPolicy " + s.namespace + ` does not select the worker: label region is "west"`,
+		west: "PolicyMismatch: DispatchPolicy " + s.Namespace + ` does not select the worker: label region is "west"`,
 	}
 	if diff := cmp.Diff(want, reasonsOf(d)); diff != "" || d.Status.Reason != v1alpha1.ReasonNoFit {
 		t.Errorf("the pin is outside the policy, and the job waits with %s (-want +got):\n%s", d.Status.Reason, diff)
 	}
 	for _, name := range []string{"malformed", "elsewhere"} {
 		job := &trainer.TrainJob{}
-		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
+		check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key(name), job))
 		pinned("region in (east, north)")(job)
-		check.Must(t, s.hub.Update(t.Context(), job))
+		check.Must(t, s.Hub.Admin.Update(t.Context(), job))
 		if d, _ := s.reconcile(t, name); d.Spec.Cluster != east {
 			t.Errorf("%s is on %q after its pin was repaired, want east: %+v", name, d.Spec.Cluster, d.Status)
 		}
@@ -201,7 +171,7 @@ func TestPriceAndOtherScores(t *testing.T) {
 	s := newScene(t)
 	s.price(t, east, "3")
 	s.price(t, west, "1500m")
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Scoring: []v1alpha1.Score{
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{Scoring: []v1alpha1.Score{
 		{Name: v1alpha1.ScorePrice, Weight: 3}, {Name: v1alpha1.ScoreQueueDepth},
 	}})
 	for i, want := range []struct {
@@ -213,23 +183,23 @@ func TestPriceAndOtherScores(t *testing.T) {
 		{east, "score 25: Price 0 x3, QueueDepth 100; the only worker on which the job fits"},
 	} {
 		name := fmt.Sprintf("job-%d", i)
-		s.submit(t, name)
+		s.Submit(t, name)
 		d, _ := s.reconcile(t, name)
 		if d.Spec.Cluster != want.cluster || d.Annotations[v1alpha1.AnnotationDecision] != want.decision {
 			t.Errorf("job %d is on %q: %q; want %q: %q", i, d.Spec.Cluster, d.Annotations[v1alpha1.AnnotationDecision], want.cluster, want.decision)
 		}
-		if seen := s.saw(); len(seen) != 1 || !strings.Contains(seen[0], want.decision) {
+		if seen := s.Events.Take(); len(seen) != 1 || !strings.Contains(seen[0], want.decision) {
 			t.Errorf("Events are %q, want one with %q", seen, want.decision)
 		}
 	}
 	// Sticky: an attempt that ended with a deleted copy counts as run there, an attempt that was refused does not.
 	before := policy.DeepCopy()
 	policy.Spec.Scoring = []v1alpha1.Score{{Name: v1alpha1.ScoreSticky, Weight: 100}, {Name: v1alpha1.ScorePrice}}
-	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 	last := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-2"}, last))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job-2"), last))
 	first := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-0"}, first))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job-0"), first))
 	s.report(t, first, v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.OutcomeComplete) // So there is room in the west.
 	s.report(t, last, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeCopyDeleted)
 	again, _ := s.reconcile(t, "job-2")
@@ -267,20 +237,20 @@ func TestPolicyForm(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Spec: test.spec}
-			if err := s.hub.Create(t.Context(), policy, client.DryRunAll); err == nil || !strings.Contains(err.Error(), test.want) {
+			policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}, Spec: test.spec}
+			if err := s.Hub.Admin.Create(t.Context(), policy, client.DryRunAll); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("created with %v, want %q: %s", err, test.want, test.reason)
 			}
 		})
 	}
 	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(east)}, worker))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(east)}, worker))
 	worker.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse("-1")}
-	if err := s.hub.Update(t.Context(), worker, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "a price must not be negative") {
+	if err := s.Hub.Admin.Update(t.Context(), worker, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "a price must not be negative") {
 		t.Errorf("a negative price: %v, want a refusal", err)
 	}
 	// Defaults, and faults that only the controller finds.
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{
 		Clusters: v1alpha1.ClusterSelector{Expression: "1", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b c"}}},
 		Scoring:  []v1alpha1.Score{{Name: "Price", Ceiling: v1alpha1.Prices{gpu: resource.MustParse("-1")}}},
 	})
@@ -307,7 +277,7 @@ func TestSamplePolicies(t *testing.T) {
 	for _, sample := range samples {
 		policy := &v1alpha1.DispatchPolicy{}
 		check.Must(t, yaml.UnmarshalStrict([]byte(sample), policy))
-		check.Must(t, s.hub.Create(t.Context(), policy, client.DryRunAll))
+		check.Must(t, s.Hub.Admin.Create(t.Context(), policy, client.DryRunAll))
 		if got := validity(policy); got.Status != metav1.ConditionTrue {
 			t.Errorf("%s: %s", policy.Name, got.Message)
 		}
@@ -320,27 +290,16 @@ func TestSamplePolicies(t *testing.T) {
 // run starts a manager with the controller, until the test ends.
 func (s *scene) run(t *testing.T) {
 	t.Helper()
-	mgr, err := ctrl.NewManager(s.config, ctrl.Options{
-		Scheme: s.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	check.Must(t, err)
-	check.Must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	mgr := s.NewManager(t, s.Hub.Cluster.Config)
+	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
-		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
-		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,
+		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.Fleet,
+		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.Clock, UnknownCopies: s.unknown, Shown: s.shown,
 		Kueue: s.kueue,
 	})
 	check.Must(t, err)
 	check.Must(t, s.reconciler.Add(mgr))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		check.Must(t, <-ended)
-	})
+	stage.RunFor(t, mgr)
 }
 
 // eventually waits until the Dispatch of a job says "worker/reason", with anything behind it.
@@ -348,7 +307,7 @@ func (s *scene) eventually(t *testing.T, name, what string, want string) {
 	t.Helper()
 	check.Eventually(t, what, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d)).To(gomega.Succeed())
+		g.Expect(s.Hub.Admin.Get(t.Context(), s.Key(name), d)).To(gomega.Succeed())
 		g.Expect(string(d.Spec.Cluster) + "/" + d.Status.Reason).To(gomega.HavePrefix(want))
 	})
 }
@@ -366,25 +325,25 @@ func TestRepairsWakeJobs(t *testing.T) {
 		t.Helper()
 		s.eventually(t, name, what, want)
 	}
-	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Clusters: v1alpha1.ClusterSelector{Expression: "worker.name =="}})
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{Clusters: v1alpha1.ClusterSelector{Expression: "worker.name =="}})
 	gomega.NewWithT(t).Eventually(func() string {
-		check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+		check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 		if condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid); condition != nil {
 			return string(condition.Status) + " " + condition.Message
 		}
 		return ""
-	}, patience, 20*time.Millisecond).Should(gomega.HavePrefix("False spec.clusters.expression: line 1, column 15: Syntax error"))
-	s.submit(t, "job", cpus)
+	}, check.Patience, 20*time.Millisecond).Should(gomega.HavePrefix("False spec.clusters.expression: line 1, column 15: Syntax error"))
+	s.Submit(t, "job", cpus)
 	expect("job", "with a bad policy", "/InvalidPolicy")
 	s.express(t, policy, "worker.name == 'west'")
 	expect("job", "with a repaired policy", "west/")
 
-	s.submit(t, "pinned", cpus, pinned("region=north"))
+	s.Submit(t, "pinned", cpus, pinned("region=north"))
 	expect("pinned", "with a pin to nowhere", "/NoFit")
 	job := &trainer.TrainJob{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "pinned"}, job))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("pinned"), job))
 	before := job.DeepCopy()
 	pinned("region=west")(job)
-	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 	expect("pinned", "with a pin that can be met", "west/")
 }

@@ -17,8 +17,8 @@ import (
 // A job of a protected namespace is never placed, and its Dispatch and an Event say why.
 func TestProtectedNamespace(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job")
-	s.reconciler.Protected = func(namespace string) bool { return namespace == s.namespace }
+	s.Submit(t, "job")
+	s.reconciler.Protected = func(namespace string) bool { return namespace == s.Namespace }
 	for range 2 {
 		d, _ := s.reconcile(t, "job")
 		if d == nil || d.Spec.Cluster != "" {
@@ -26,11 +26,11 @@ func TestProtectedNamespace(t *testing.T) {
 		}
 		condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 		if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonProtectedNamespace ||
-			!strings.Contains(condition.Message, s.namespace) || !strings.Contains(condition.Message, "--protected-namespaces") {
+			!strings.Contains(condition.Message, s.Namespace) || !strings.Contains(condition.Message, "--protected-namespaces") {
 			t.Errorf("condition Placed is %+v, want it False by %s, with words", condition, v1alpha1.ReasonProtectedNamespace)
 		}
 	}
-	if told := <-s.events.Events; !strings.HasPrefix(told, corev1.EventTypeWarning) || !strings.Contains(told, v1alpha1.ReasonProtectedNamespace) {
+	if told := strings.Join(s.Events.Take(), "\n"); !strings.HasPrefix(told, corev1.EventTypeWarning) || !strings.Contains(told, v1alpha1.ReasonProtectedNamespace) {
 		t.Errorf("the Event is %q", told)
 	}
 	s.reconciler.Protected = nil

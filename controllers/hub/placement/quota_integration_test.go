@@ -30,27 +30,13 @@ const queueing = v1alpha1.ClusterName("queueing")
 // withQuota installs Kueue's CRDs on east, and a queue "main" of ClusterQueue team-a in the scene's namespace.
 func (s *scene) withQuota(t *testing.T, kueue v1alpha1.KueueCapacity) {
 	t.Helper()
-	check.Must(t, s.servers[east].Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
-	s.fleet.Ensure(queueing, remote.Credentials{Config: s.servers[east].Cluster.Config, Fingerprint: "admin"}, s.servers[east].ID, remote.CountQuota(true))
-	worker := &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: string(queueing), Labels: map[string]string{"region": string(queueing)}},
-		Spec: v1alpha1.WorkerClusterSpec{
-			Connection: v1alpha1.Connection{KubeconfigPath: s.servers[east].Cluster.KubeconfigPath},
-			Kueue:      v1alpha1.WorkerKueue{Capacity: kueue},
-		},
-	}
-	check.Must(t, s.hub.Create(t.Context(), worker))
-	t.Cleanup(func() {
-		check.Must(t, s.hub.Delete(context.WithoutCancel(t.Context()), worker))
-		s.fleet.Remove(queueing)
-	})
-	meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
-	})
-	check.Must(t, s.hub.Status().Update(t.Context(), worker))
+	check.Must(t, s.Worker(east).Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	s.Fleet.Ensure(queueing, remote.Credentials{Config: s.Worker(east).Cluster.Config, Fingerprint: "admin"}, s.Worker(east).ID, remote.CountQuota(true))
+	t.Cleanup(func() { s.Fleet.Remove(queueing) })
+	s.Register(t, queueing, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Kueue.Capacity = kueue })
 	for _, object := range []*unstructured.Unstructured{
 		kueueOn("ResourceFlavor", "", "h100", nil),
-		kueueOn("LocalQueue", s.namespace, "main", map[string]any{"clusterQueue": "team-a"}),
+		kueueOn("LocalQueue", s.Namespace, "main", map[string]any{"clusterQueue": "team-a"}),
 	} {
 		s.onEast(t, object)
 	}
@@ -69,7 +55,7 @@ func kueueOn(kind, namespace, name string, spec map[string]any) *unstructured.Un
 // onEast creates an object, or replaces it.
 func (s *scene) onEast(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
-	admin := s.workers[east]
+	admin := s.Worker(east).Admin
 	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(admin.Delete(context.WithoutCancel(t.Context()), object))) })
 	served(t, object.GetKind(), func() error {
 		before := object.DeepCopy()
@@ -101,7 +87,7 @@ func (s *scene) setQuota(t *testing.T, gpus int64) {
 // reserve makes Kueue's Workload of a job, with quota for so many GPUs, or without if there are none.
 func (s *scene) reserve(t *testing.T, job string, gpus int64) {
 	t.Helper()
-	object := kueueOn("Workload", s.namespace, "trainjob-"+job, map[string]any{"queueName": "main"})
+	object := kueueOn("Workload", s.Namespace, "trainjob-"+job, map[string]any{"queueName": "main"})
 	object.SetOwnerReferences([]metav1.OwnerReference{{
 		APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: job, UID: types.UID(job), Controller: new(true),
 	}})
@@ -126,11 +112,11 @@ func (s *scene) reserve(t *testing.T, job string, gpus int64) {
 
 func (s *scene) awaitQuota(t *testing.T, done func(*v1alpha1.KueueQuota) bool) {
 	t.Helper()
-	cluster, _ := s.fleet.Get(queueing)
+	cluster, _ := s.Fleet.Get(queueing)
 	gomega.NewWithT(t).Eventually(func() bool {
 		quota := cluster.Inventory().Snapshot().Quota
 		return cluster.Status().State == remote.Connected && cluster.Status().Capacity == capacity.Known && quota != nil && done(quota)
-	}, patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the connection shows the quota")
+	}, check.Patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the connection shows the quota")
 }
 
 // inTeamQueue puts a job of eight GPUs into the queue, on the worker that counts quota.
@@ -158,9 +144,9 @@ func TestQuotaAndNodesAsCapacity(t *testing.T) {
 	s := newScene(t)
 	s.withQuota(t, v1alpha1.KueueCapacityQuotaAndNodes)
 	lacking := "ClusterQueue team-a has 0 of the 8 nvidia.com/gpu that the job needs, flavor h100"
-	s.submit(t, "first", inTeamQueue)
+	s.Submit(t, "first", inTeamQueue)
 	s.expectPlaced(t, "first", true, "")
-	s.submit(t, "second", inTeamQueue)
+	s.Submit(t, "second", inTeamQueue)
 	s.expectPlaced(t, "second", false, lacking)
 	// The Workload of the first job, waiting or not, is the first job: it counts once.
 	s.reserve(t, "first", 0)
@@ -170,7 +156,7 @@ func TestQuotaAndNodesAsCapacity(t *testing.T) {
 	s.reserve(t, "first", 8)
 	s.expectPlaced(t, "second", true, "")
 	s.setQuota(t, 24)
-	s.submit(t, "third", inTeamQueue)
+	s.Submit(t, "third", inTeamQueue)
 	s.expectPlaced(t, "third", false, "lacks 8 nvidia.com/gpu") // The worker has 16 GPUs.
 }
 
@@ -180,13 +166,13 @@ func TestQuotaAloneAsCapacity(t *testing.T) {
 	s.withQuota(t, v1alpha1.KueueCapacityQuota)
 	s.setQuota(t, 24)
 	for _, name := range []string{"first", "second", "third"} {
-		s.submit(t, name, inTeamQueue)
+		s.Submit(t, name, inTeamQueue)
 		s.expectPlaced(t, name, true, "")
 	}
-	s.submit(t, "fourth", inTeamQueue)
+	s.Submit(t, "fourth", inTeamQueue)
 	s.expectPlaced(t, "fourth", false, "ClusterQueue team-a has 0 of the 8 nvidia.com/gpu that the job needs, flavor h100")
-	s.submit(t, "elsewhere", inTeamQueue, func(job *trainer.TrainJob) { job.Labels["kueue.x-k8s.io/queue-name"] = "typo" })
-	s.expectPlaced(t, "elsewhere", false, fmt.Sprintf("the worker has no LocalQueue %s/typo", s.namespace))
-	s.submit(t, "unqueued", inTeamQueue, func(job *trainer.TrainJob) { job.Labels = nil })
+	s.Submit(t, "elsewhere", inTeamQueue, func(job *trainer.TrainJob) { job.Labels["kueue.x-k8s.io/queue-name"] = "typo" })
+	s.expectPlaced(t, "elsewhere", false, fmt.Sprintf("the worker has no LocalQueue %s/typo", s.Namespace))
+	s.Submit(t, "unqueued", inTeamQueue, func(job *trainer.TrainJob) { job.Labels = nil })
 	s.expectPlaced(t, "unqueued", false, "nvidia.com/gpu")
 }

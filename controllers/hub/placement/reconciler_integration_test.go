@@ -25,9 +25,9 @@ import (
 // counted is what a Dispatch records of a job of torch-distributed as both are now.
 func (s *scene) counted(t *testing.T, name string) *v1alpha1.Counted {
 	t.Helper()
-	job := check.TrainJob(t, s.hub, client.ObjectKey{Namespace: s.namespace, Name: name})
+	job := check.TrainJob(t, s.Hub.Admin, s.Key(name))
 	runtime := &trainer.ClusterTrainingRuntime{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, runtime))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, runtime))
 	return &v1alpha1.Counted{
 		Generation: job.GetGeneration(), Digest: trainjobs.Digest(job),
 		Runtime: fmt.Sprintf("%s.%d", runtime.UID, runtime.Generation),
@@ -37,12 +37,12 @@ func (s *scene) counted(t *testing.T, name string) *v1alpha1.Counted {
 // The Dispatch has the decision and everything that was decided with it, and it is written once.
 func TestDecisionIsRecordedOnce(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job", func(job *trainer.TrainJob) { // Only west has nics.
+	s.Submit(t, "job", func(job *trainer.TrainJob) { // Only west has nics.
 		requests := corev1.ResourceList{gpu: resource.MustParse("4"), nic: resource.MustParse("1")}
 		job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: requests, Limits: requests}
 	})
 	job := &trainer.TrainJob{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+	check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job"), job))
 
 	d, _ := s.reconcile(t, "job")
 	if d == nil {
@@ -50,7 +50,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 	}
 	want := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.namespace, Name: "job", Generation: 1,
+			Namespace: s.Namespace, Name: "job", Generation: 1,
 			Finalizers: []string{v1alpha1.FinalizerCopy},
 			Annotations: map[string]string{
 				v1alpha1.AnnotationDecision: "score 88: MostAllocated 88; the only worker on which the job fits",
@@ -62,7 +62,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 			}},
 		},
 		Spec: v1alpha1.DispatchSpec{
-			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: job.UID}, Cluster: west, Attempt: 1,
+			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: job.UID}, Cluster: west, ClusterID: s.Worker(west).ID, Attempt: 1,
 			Failover: v1alpha1.FailoverHold, Counted: s.counted(t, "job"),
 			PodSets: []v1alpha1.PodSet{{
 				Name: "node", Role: v1alpha1.RoleTrainer, Count: 2,
@@ -118,7 +118,7 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 			placed, jobs := map[v1alpha1.ClusterName]int{}, []*v1alpha1.Dispatch{}
 			for i := range 5 {
 				name := fmt.Sprintf("job-%d", i)
-				s.submit(t, name)
+				s.Submit(t, name)
 				d, _ := s.reconcile(t, name)
 				placed[d.Spec.Cluster]++
 				jobs = append(jobs, d)
@@ -163,7 +163,7 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 // back-off.
 func TestRefusedJobMovesAndComesBack(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	first, _ := s.reconcile(t, "job")
 	refuse := func(d *v1alpha1.Dispatch) {
 		s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeRejected)
@@ -180,7 +180,7 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 
 	refuse(first)
 	second := expect("after a refusal", other, 2)
-	s.clock.Step(30 * time.Second)
+	s.Clock.Step(30 * time.Second)
 	refuse(second)
 	waiting, result := s.reconcile(t, "job")
 	if waiting.Spec.Cluster != "" || waiting.Spec.Attempt != 2 || len(waiting.Finalizers) > 0 {
@@ -194,21 +194,21 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 		t.Errorf("looked at again after %s, want 30s: a minute after the first refusal", result.RequeueAfter)
 	}
 	s.restart(t) // What has been refused is on the Dispatch.
-	s.clock.Step(29 * time.Second)
+	s.Clock.Step(29 * time.Second)
 	expect("before the back-off is over", "", 2)
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	third := expect("after the back-off", first.Spec.Cluster, 3)
 	if len(third.Finalizers) != 1 {
 		t.Errorf("finalizers are %v, want ours on a placed Dispatch", third.Finalizers)
 	}
 
 	refuse(third)
-	s.clock.Step(30 * time.Second)
+	s.Clock.Step(30 * time.Second)
 	fourth := expect("a minute after the other's refusal", other, 4)
 	refuse(fourth)
-	s.clock.Step(89 * time.Second)
+	s.Clock.Step(89 * time.Second)
 	expect("within the doubled back-off", "", 4)
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	expect("after the doubled back-off", first.Spec.Cluster, 5)
 }
 
@@ -216,14 +216,14 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 // again. As long as the job has no copy its status says whether it is suspended.
 func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	s.Submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	if d, result := s.reconcile(t, "job"); d != nil || result.RequeueAfter != 0 {
 		t.Errorf("a suspended job has the Dispatch %+v and is looked at after %s, want neither", d, result.RequeueAfter)
 	}
 	says := func(want ...metav1.Condition) {
 		t.Helper()
 		job := &trainer.TrainJob{}
-		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job"), job))
 		if diff := cmp.Diff(want, job.Status.Conditions, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime")); diff != "" {
 			t.Errorf("conditions of the job (-want +got):\n%s", diff)
 		}
@@ -234,9 +234,9 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	says(isSuspended)
 	suspend := func(suspend bool) {
 		job := &trainer.TrainJob{}
-		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job"), job))
 		job.Spec.Suspend = new(suspend)
-		check.Must(t, s.hub.Update(t.Context(), job))
+		check.Must(t, s.Hub.Admin.Update(t.Context(), job))
 	}
 	suspend(false)
 	placed, _ := s.reconcile(t, "job")

@@ -31,7 +31,7 @@ import (
 // function is called.
 func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 	t.Helper()
-	name := s.namespace + "-" + fmt.Sprint(len(expression))
+	name := s.Namespace + "-" + fmt.Sprint(len(expression))
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -41,7 +41,7 @@ func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 					Rule:       admissionv1.Rule{APIGroups: []string{"trainyard.dev"}, APIVersions: []string{"*"}, Resources: []string{"dispatches"}},
 				},
 			}}},
-			MatchConditions: []admissionv1.MatchCondition{{Name: "namespace", Expression: fmt.Sprintf("object.metadata.namespace == %q", s.namespace)}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "namespace", Expression: fmt.Sprintf("object.metadata.namespace == %q", s.Namespace)}},
 			Validations:     []admissionv1.Validation{{Expression: expression, Message: words}},
 		},
 	}
@@ -51,15 +51,15 @@ func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	check.Must(t, s.hub.Create(t.Context(), policy))
-	check.Must(t, s.hub.Create(t.Context(), binding))
+	check.Must(t, s.Hub.Admin.Create(t.Context(), policy))
+	check.Must(t, s.Hub.Admin.Create(t.Context(), binding))
 	probe := func() error {
-		return s.hub.Create(t.Context(), &v1alpha1.Dispatch{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
+		return s.Hub.Admin.Create(t.Context(), &v1alpha1.Dispatch{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "probe"},
 			Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "probe", UID: "probe"}, Cluster: "nowhere", Attempt: 1},
 		}, client.DryRunAll)
 	}
-	gomega.NewWithT(t).Eventually(probe, patience, 50*time.Millisecond).ShouldNot(gomega.Succeed())
+	gomega.NewWithT(t).Eventually(probe, check.Patience, 50*time.Millisecond).ShouldNot(gomega.Succeed())
 	deleted := false
 	remove := func() {
 		if deleted {
@@ -67,13 +67,13 @@ func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 		}
 		deleted = true
 		for _, object := range []client.Object{binding, policy} {
-			check.Must(t, client.IgnoreNotFound(s.hub.Delete(context.Background(), object)))
+			check.Must(t, client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), object)))
 		}
 	}
 	t.Cleanup(remove)
 	return func() {
 		remove()
-		gomega.NewWithT(t).Eventually(probe, patience, 50*time.Millisecond).Should(gomega.Succeed())
+		gomega.NewWithT(t).Eventually(probe, check.Patience, 50*time.Millisecond).Should(gomega.Succeed())
 	}
 }
 
@@ -89,13 +89,13 @@ func (s *scene) try(t *testing.T, name string) error {
 func TestRefusedForGood(t *testing.T) {
 	s := newScene(t)
 	admit := s.refuse(t, "!has(object.spec.cluster) || object.metadata.name == 'other'", "nothing is placed on Sundays")
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	for range 2 {
 		if err := s.try(t, "job"); err == nil || !strings.Contains(err.Error(), "nothing is placed on Sundays") {
 			t.Fatalf("reconcile: %v", err)
 		}
 	}
-	d := s.dispatch(t, "job")
+	d := s.Dispatch(t, "job")
 	refused := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused)
 	placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	for _, condition := range []*metav1.Condition{refused, placed} {
@@ -108,10 +108,10 @@ func TestRefusedForGood(t *testing.T) {
 		t.Errorf("the Dispatch says %+v", d)
 	}
 	_ = s.try(t, "job")
-	if again := s.dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
+	if again := s.Dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
 		t.Errorf("what is said already is written again")
 	}
-	s.submit(t, "other", func(job *trainer.TrainJob) { job.Spec.Trainer.NumNodes = new(int32(4)) }) // All that a worker has.
+	s.Submit(t, "other", func(job *trainer.TrainJob) { job.Spec.Trainer.NumNodes = new(int32(4)) }) // All that a worker has.
 	if other, _ := s.reconcile(t, "other"); other.Spec.Cluster == "" {
 		t.Errorf("the room of a job that cannot be placed is not free for others: %+v", other.Status)
 	}
@@ -120,10 +120,10 @@ func TestRefusedForGood(t *testing.T) {
 	if d.Spec.Cluster == "" {
 		t.Fatalf("the job is not placed when its Dispatch is admitted: %+v", d.Status)
 	}
-	check.Must(t, records.Writer{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
-		record.SetCopied(status, d, s.clock.Now())
+	check.Must(t, records.Writer{Hub: s.Hub.Admin, Clock: s.Clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+		record.SetCopied(status, d, s.Clock.Now())
 	}))
-	if d = s.dispatch(t, "job"); meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused) != nil {
+	if d = s.Dispatch(t, "job"); meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused) != nil {
 		t.Errorf("the next write leaves a refusal that is over: %+v", d.Status.Conditions)
 	}
 }
@@ -132,28 +132,16 @@ func TestRefusedForGood(t *testing.T) {
 func TestNoDispatchAtAll(t *testing.T) {
 	s := newScene(t)
 	s.refuse(t, "false", "no Dispatches here")
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	if err := s.try(t, "job"); err == nil {
 		t.Fatal("the refusal is no error, so the job would not come back")
 	}
-	for {
-		select {
-		case event := <-s.events.Events:
-			if strings.Contains(event, v1alpha1.ReasonWriteRefused) && strings.Contains(event, "no Dispatches here") {
-				return
-			}
-		default:
-			t.Fatal("there is no Event")
+	for _, event := range s.Events.Take() {
+		if strings.Contains(event, v1alpha1.ReasonWriteRefused) && strings.Contains(event, "no Dispatches here") {
+			return
 		}
 	}
-}
-
-// dispatch reads a Dispatch, which has to be there.
-func (s *scene) dispatch(t *testing.T, name string) *v1alpha1.Dispatch {
-	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
-	return d
+	t.Fatal("there is no Event")
 }
 
 // Whatever users and workers say, the Dispatch can be written: as many workers as the API has room for refuse a job of
@@ -169,7 +157,7 @@ func TestLargestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.submit(t, "job")
+			s.Submit(t, "job")
 			d, _ := s.reconcile(t, "job")
 			d = d.DeepCopy()
 			for i := range 128 {
@@ -181,9 +169,9 @@ func TestLargestStatus(t *testing.T) {
 			for i := range 800 {
 				d.Spec.PodSets[0].NodeSelector[fmt.Sprintf("example.com/%d", i)] = strings.Repeat("v", 63)
 			}
-			check.Must(t, s.hub.Update(t.Context(), d))
+			check.Must(t, s.Hub.Admin.Update(t.Context(), d))
 			words := strings.Repeat("\x01", 5000)
-			ender := records.Writer{Hub: s.hub, Clock: s.clock}
+			ender := records.Writer{Hub: s.Hub.Admin, Clock: s.Clock}
 			lines := make([]v1alpha1.ClusterExplanation, 1000)
 			for i := range test.refusals {
 				worker := v1alpha1.ClusterName(fmt.Sprintf("%s%d", strings.Repeat("w", test.nameLength-4), 1000+i))
@@ -193,24 +181,24 @@ func TestLargestStatus(t *testing.T) {
 				for i := range test.refusals {
 					status.Refusals = append(status.Refusals, v1alpha1.Refusal{
 						Cluster: lines[i].Cluster, Outcome: v1alpha1.OutcomeRejected, Message: words[:1024], Count: 1,
-						Last: metav1.NewTime(s.clock.Now().Add(time.Duration(i) * time.Second)),
+						Last: metav1.NewTime(s.Clock.Now().Add(time.Duration(i) * time.Second)),
 					})
 				}
 				status.Explanation = lines[:test.refusals]
 				for range 16 {
-					record.AddHistory(status, d, v1alpha1.OutcomeRejected, words, s.clock.Now())
+					record.AddHistory(status, d, v1alpha1.OutcomeRejected, words, s.Clock.Now())
 				}
 				for _, kind := range []string{
 					v1alpha1.DispatchPlaced, v1alpha1.DispatchMirrored, v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost,
 				} {
-					record.SetCondition(status, d, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Some", Message: words}, s.clock.Now())
+					record.SetCondition(status, d, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Some", Message: words}, s.Clock.Now())
 				}
 				for i := range 200 {
 					status.Steps = append(status.Steps, v1alpha1.Step{Name: strings.Repeat("s", 249) + fmt.Sprint(i%150), State: v1alpha1.StepRunning})
 				}
 				status.Steps = append(status.Steps, v1alpha1.Step{State: v1alpha1.StepRunning})
 			}))
-			d = s.dispatch(t, "job")
+			d = s.Dispatch(t, "job")
 			if len(d.Status.Steps) != 100 {
 				t.Errorf("%d steps", len(d.Status.Steps))
 			}
@@ -223,12 +211,12 @@ func TestLargestStatus(t *testing.T) {
 			}
 			// What it says is the same again: no write.
 			check.Must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) { status.Explanation = lines[:test.refusals] }))
-			if again := s.dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
+			if again := s.Dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
 				t.Error("what is said already is written again")
 			}
 			next := d.DeepCopy()
 			noteAsked(next, "0123456789abcdef")
-			check.Must(t, s.hub.Update(t.Context(), next))
+			check.Must(t, s.Hub.Admin.Update(t.Context(), next))
 		})
 	}
 }
@@ -292,7 +280,7 @@ func TestLargestJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			runtime := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}}
+			runtime := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "own"}}
 			runtime.Spec.MLPolicy = &trainer.MLPolicy{NumNodes: new(int32(1))}
 			for i := range test.jobs {
 				job := jobsetv1alpha2.ReplicatedJob{Name: "node"}
@@ -304,8 +292,8 @@ func TestLargestJob(t *testing.T) {
 				job.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "none"}}
 				runtime.Spec.Template.Spec.ReplicatedJobs = append(runtime.Spec.Template.Spec.ReplicatedJobs, job)
 			}
-			check.Must(t, s.hub.Create(t.Context(), runtime))
-			s.submit(t, "job", func(job *trainer.TrainJob) {
+			check.Must(t, s.Hub.Admin.Create(t.Context(), runtime))
+			s.Submit(t, "job", func(job *trainer.TrainJob) {
 				job.Spec.RuntimeRef = trainer.RuntimeRef{Name: "own", Kind: new("TrainingRuntime")}
 				job.Spec.Trainer = &trainer.Trainer{}
 			}, test.change)

@@ -23,15 +23,14 @@ import (
 // showNodes writes into the status of a WorkerCluster that it has nodes with eight GPUs each, as its controller does.
 func (s *scene) showNodes(t *testing.T, name v1alpha1.ClusterName, nodes int32) {
 	t.Helper()
-	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	worker := s.WorkerCluster(t, name)
 	worker.Status.NodeGroups = []v1alpha1.NodeGroup{{Resource: gpu, Nodes: nodes, Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),
 	}}}
 	if nodes == 0 {
 		worker.Status.NodeGroups = nil
 	}
-	check.Must(t, s.hub.Status().Update(t.Context(), worker))
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 }
 
 // TestReview: what the hub says of a job before it is there. The workers are not asked, so a standby says the same.
@@ -100,7 +99,7 @@ func TestReview(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := &trainer.TrainJob{
-				ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "job"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "job"},
 				Spec: trainer.TrainJobSpec{
 					ManagedBy: new(v1alpha1.ManagedByMultiKueue), RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"}, Trainer: &trainer.Trainer{},
 				},
@@ -124,8 +123,8 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 	s := newScene(t)
 	s.showNodes(t, east, 1)
 	defer s.showNodes(t, east, 0)
-	s.submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
-	_, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), s.job(t, "large"))
+	s.Submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
+	_, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), s.TrainJob(t, "large"))
 	check.Must(t, err)
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %q", warnings)
@@ -135,10 +134,10 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 // TestPlacedOn: only a job with a live attempt has, or will have, a copy.
 func TestPlacedOn(t *testing.T) {
 	s := newScene(t)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	at := func() v1alpha1.ClusterName {
 		t.Helper()
-		job := s.job(t, "job")
+		job := s.TrainJob(t, "job")
 		worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
 		check.Must(t, err)
 		return worker
@@ -150,7 +149,7 @@ func TestPlacedOn(t *testing.T) {
 	if worker := at(); worker != east && worker != west {
 		t.Errorf("placed: %q", worker)
 	}
-	worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), types.NamespacedName{Namespace: s.namespace, Name: "job"}, "another")
+	worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "job"}, "another")
 	if check.Must(t, err); worker != "" {
 		t.Errorf("an earlier job of the name: %q", worker)
 	}

@@ -5,24 +5,19 @@ package placement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,102 +26,27 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
-	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
+// Both workers have two nodes with eight GPUs each. The nodes of west also have a nic.
 const (
-	// Both workers have two nodes with eight GPUs each. The nodes of west also have a nic.
 	east, west = v1alpha1.ClusterName("east"), v1alpha1.ClusterName("west")
-	gpu        = corev1.ResourceName("nvidia.com/gpu")
+	gpu        = stage.GPU
 	nic        = corev1.ResourceName("example.com/nic")
-	// patience is for things that are quick, on a machine that may be busy.
-	patience = 60 * time.Second
 )
 
-// environment is a hub and two workers without controllers, and the connections to the workers.
-type environment struct {
-	hub     client.Client // the admin's, without a cache
-	server  *clusters.Cluster
-	config  *rest.Config // of the hub's admin
-	scheme  *runtime.Scheme
-	workers map[v1alpha1.ClusterName]client.Client
-	servers map[v1alpha1.ClusterName]*stage.Server
-	fleet   *remote.Fleet
-}
-
-var shared = stage.ShareEnvironment(newEnvironment, string(east), string(west))
+var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
+	return errors.Join(s.Hub.InstallRuntime(ctx), s.Worker(east).AddNodes(ctx, nil), s.Worker(west).AddNodes(ctx, list(string(nic), "8")),
+		s.Connect(remote.Options{}), s.Register(ctx))
+}, string(east), string(west))
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-func newEnvironment(ctx context.Context, set *stage.Stage) (*environment, error) {
-	if err := set.Hub.InstallRuntime(ctx); err != nil {
-		return nil, err
-	}
-	fleetCtx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(fleetCtx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	if err != nil {
-		end()
-		return nil, err
-	}
-	set.Cleanup(func() error {
-		end()
-		fleet.Wait()
-		return nil
-	})
-	e := &environment{hub: set.Hub.Admin, server: set.Hub.Cluster, config: set.Hub.Cluster.Config, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet,
-		servers: map[v1alpha1.ClusterName]*stage.Server{}}
-	for _, worker := range set.Workers {
-		if err := e.addWorker(ctx, worker); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
-}
-
-// addWorker makes nodes on a worker, connects to it, and registers it on the hub as one that is Ready.
-func (e *environment) addWorker(ctx context.Context, server *stage.Server) error {
-	name, admin := v1alpha1.ClusterName(server.Cluster.Name), server.Admin
-	e.workers[name], e.servers[name] = admin, server
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("1Ti"),
-		corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),
-	}
-	if name == west {
-		capacity[nic] = resource.MustParse("8")
-	}
-	for i := range 2 {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
-		if err := admin.Create(ctx, node); err != nil {
-			return err
-		}
-		node.Status.Capacity, node.Status.Allocatable = capacity, capacity
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		if err := admin.Status().Update(ctx, node); err != nil {
-			return err
-		}
-	}
-	e.fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID)
-	worker := &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: server.Cluster.Name, Labels: map[string]string{"region": server.Cluster.Name}},
-		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: server.Cluster.KubeconfigPath}},
-	}
-	if err := e.hub.Create(ctx, worker); err != nil {
-		return err
-	}
-	meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
-	})
-	return e.hub.Status().Update(ctx, worker)
-}
-
-// scene is a namespace for one test, and the reconciler that it calls. A reconciler knows only the Dispatches that it
-// wrote and the Dispatches that the test tells it, so tests do not see the Dispatches of other tests.
+// scene has the reconciler that a test calls. A reconciler knows only the Dispatches that it wrote and the Dispatches
+// that the test tells it, so tests do not see the Dispatches of other tests.
 type scene struct {
-	*environment
-	namespace  string
-	clock      *clocktesting.FakeClock
-	events     *events.FakeRecorder
+	*stage.Scene
 	reconciler *Reconciler
 	// woken has the jobs that the reconciler is to look at.
 	woken requestQueue
@@ -137,19 +57,9 @@ type scene struct {
 	shown   func(v1alpha1.ClusterName) bool
 }
 
-var namespaces atomic.Int32
-
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{
-		environment: shared.Get(t),
-		namespace:   fmt.Sprintf("test-%d", namespaces.Add(1)),
-		clock:       clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has whole seconds.
-		events:      events.NewFakeRecorder(1000),
-	}
-	for _, c := range []client.Client{s.hub, s.workers[east], s.workers[west]} {
-		check.Must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
-	}
+	s := &scene{Scene: shared.Get(t).Scene(t)}
 	s.awaitUsed(t, 0)
 	s.restart(t)
 	return s
@@ -161,19 +71,19 @@ func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
-		Hub: s.hub, HubReader: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
+		Hub: s.Hub.Admin, HubReader: s.Hub.Admin, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.Fleet, Recorder: s.Events, Clock: s.Clock,
 		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue, Trials: s.trials,
 	})
 	check.Must(t, err)
 	var dispatches v1alpha1.DispatchList
-	check.Must(t, s.hub.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
+	check.Must(t, s.Hub.Admin.List(t.Context(), &dispatches, client.InNamespace(s.Namespace)))
 	for i := range dispatches.Items {
 		s.tell(&dispatches.Items[i])
 	}
 	s.woken = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(s.woken.ShutDown)
 	check.Must(t, s.reconciler.inbox.Source().Start(t.Context(), s.woken))
-	check.Must(t, s.reconciler.expectUnplaced(t.Context(), client.InNamespace(s.namespace)))
+	check.Must(t, s.reconciler.expectUnplaced(t.Context(), client.InNamespace(s.Namespace)))
 	for key := range s.drain() {
 		s.reconcile(t, key.Name)
 	}
@@ -200,39 +110,11 @@ func (s *scene) lose(d *v1alpha1.Dispatch) {
 	s.reconciler.watches.dispatches().Delete(context.Background(), event.DeleteEvent{Object: d}, nil)
 }
 
-// job reads a TrainJob.
-func (s *scene) job(t *testing.T, name string) *trainer.TrainJob {
-	t.Helper()
-	job := &trainer.TrainJob{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
-	return job
-}
-
-// submit creates a TrainJob of two pods with four GPUs each, which is half of a worker, changed by the given functions.
-func (s *scene) submit(t *testing.T, name string, changes ...func(*trainer.TrainJob)) {
-	t.Helper()
-	requests := corev1.ResourceList{gpu: resource.MustParse("4")}
-	job := &trainer.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
-		Spec: trainer.TrainJobSpec{
-			ManagedBy:  new(v1alpha1.ManagedByMultiKueue),
-			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
-			Trainer: &trainer.Trainer{
-				NumNodes: new(int32(2)), ResourcesPerNode: &corev1.ResourceRequirements{Requests: requests, Limits: requests},
-			},
-		},
-	}
-	for _, change := range changes {
-		change(job)
-	}
-	check.Must(t, s.hub.Create(t.Context(), job))
-}
-
 // turn reconciles a job as a manager does. Something may have changed, so the decider does a pass, and the job is
 // looked at again if the pass wakes it.
 func (s *scene) turn(t *testing.T, name string) (reconcile.Result, error) {
 	t.Helper()
-	key := client.ObjectKey{Namespace: s.namespace, Name: name}
+	key := s.Key(name)
 	s.drain()
 	s.reconciler.decider.Changed()
 	result, err := s.visit(t, key)
@@ -258,15 +140,9 @@ func (s *scene) visit(t *testing.T, key client.ObjectKey) (reconcile.Result, err
 // reconcile reconciles a job, without an error, and returns its Dispatch, nil if there is none.
 func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.Dispatch, reconcile.Result) {
 	t.Helper()
-	key := client.ObjectKey{Namespace: s.namespace, Name: name}
 	result, err := s.turn(t, name)
 	check.Must(t, err)
-	d := &v1alpha1.Dispatch{}
-	if err := s.hub.Get(t.Context(), key, d); err != nil {
-		check.Must(t, client.IgnoreNotFound(err))
-		return nil, result
-	}
-	return d, result
+	return s.Dispatch(t, name), result
 }
 
 // report writes a Dispatch's status as mirror would, and brings the event to the reconciler.
@@ -275,10 +151,10 @@ func (s *scene) report(t *testing.T, d *v1alpha1.Dispatch, condition string, val
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{Type: condition, Status: value, Reason: string(outcome)})
 	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
 	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
-		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: outcome, Message: "by hand",
+		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.Clock.Now()), Outcome: outcome, Message: "by hand",
 	})
 	if condition == v1alpha1.DispatchMirrored {
-		refusal := v1alpha1.Refusal{Cluster: d.Spec.Cluster, Outcome: outcome, Count: 1, Last: metav1.NewTime(s.clock.Now())}
+		refusal := v1alpha1.Refusal{Cluster: d.Spec.Cluster, Outcome: outcome, Count: 1, Last: metav1.NewTime(s.Clock.Now())}
 		at := slices.IndexFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool { return r.Cluster == refusal.Cluster })
 		if at < 0 {
 			d.Status.Refusals = append(d.Status.Refusals, refusal)
@@ -287,7 +163,7 @@ func (s *scene) report(t *testing.T, d *v1alpha1.Dispatch, condition string, val
 			d.Status.Refusals[at] = refusal
 		}
 	}
-	check.Must(t, s.hub.Status().Update(t.Context(), d))
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 	s.tell(d)
 }
 
@@ -305,11 +181,7 @@ func (s *scene) bind(t *testing.T, d *v1alpha1.Dispatch) {
 					Name: "node", Image: "none", Resources: corev1.ResourceRequirements{Requests: podSet.Requests, Limits: podSet.Requests},
 				}}},
 			}
-			admin := s.workers[d.Spec.Cluster]
-			check.Must(t, admin.Create(t.Context(), pod))
-			t.Cleanup(func() {
-				check.Must(t, client.IgnoreNotFound(admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))))
-			})
+			s.Worker(d.Spec.Cluster).Create(t, pod)
 		}
 	}
 }
@@ -319,8 +191,8 @@ func (s *scene) awaitUsed(t *testing.T, want int64) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() string {
 		used := int64(0)
-		for _, name := range []v1alpha1.ClusterName{east, west} {
-			cluster, _ := s.fleet.Get(name)
+		for _, worker := range s.Workers {
+			cluster := worker.Connection
 			if status := cluster.Status(); status.State != remote.Connected {
 				return status.State.String() + ": " + status.Message
 			}
@@ -329,7 +201,7 @@ func (s *scene) awaitUsed(t *testing.T, want int64) {
 			}
 		}
 		return fmt.Sprint(used)
-	}, patience, 10*time.Millisecond).Should(gomega.Equal(fmt.Sprint(want)), "GPUs used on both workers")
+	}, check.Patience, 10*time.Millisecond).Should(gomega.Equal(fmt.Sprint(want)), "GPUs used on both workers")
 }
 
 func list(pairs ...string) corev1.ResourceList {

@@ -65,7 +65,7 @@ func newTrialScene(t *testing.T) (*scene, *heldTrials) {
 	s, trials := newScene(t), &heldTrials{}
 	s.trials = trials
 	s.restart(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
+	s.Policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
 	s.fill(t)
 	trials.silent(t, "for jobs that have room")
 	return s, trials
@@ -74,10 +74,10 @@ func newTrialScene(t *testing.T) (*scene, *heldTrials) {
 // labelled changes a label of a job on the hub.
 func (s *scene) labelled(t *testing.T, name, value string) {
 	t.Helper()
-	job := s.job(t, name)
+	job := s.TrainJob(t, name)
 	before := job.DeepCopy()
 	metav1.SetMetaDataAnnotation(&job.ObjectMeta, "example.com/note", value)
-	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 }
 
 // placedMessage is what the Dispatch of a job says of its waiting.
@@ -88,7 +88,7 @@ func placedMessage(d *v1alpha1.Dispatch) string {
 // Nobody is stopped for a job before the worker on which the victims run has accepted the copy that the job would get.
 func TestVictimsStopAfterATrial(t *testing.T) {
 	s, trials := newTrialScene(t)
-	s.submit(t, "high", s.priorityClass(t, 100))
+	s.Submit(t, "high", s.priorityClass(t, 100))
 	high := s.expect(t, "high", v1alpha1.ReasonNoFit)
 	asked := trials.next(t)
 	s.victims(t, high, 0)
@@ -113,7 +113,7 @@ func TestVictimsStopAfterATrial(t *testing.T) {
 // Attack: no worker takes the job, and an edit begins it again. No job is stopped.
 func TestNobodyStopsForAJobThatNoWorkerTakes(t *testing.T) {
 	s, trials := newTrialScene(t)
-	s.submit(t, "high", s.priorityClass(t, 100))
+	s.Submit(t, "high", s.priorityClass(t, 100))
 	for _, edit := range []string{"", "a", "b"} {
 		if edit != "" {
 			s.labelled(t, "high", edit)
@@ -129,7 +129,7 @@ func TestNobodyStopsForAJobThatNoWorkerTakes(t *testing.T) {
 			t.Errorf("worker %s is asked twice about the same job", refused[0])
 		}
 		s.expect(t, "high", v1alpha1.ReasonNoFit)
-		s.clock.Step(explanationInterval) // Until then the words of the explanation stay.
+		s.Clock.Step(explanationInterval) // Until then the words of the explanation stay.
 		high := s.expect(t, "high", v1alpha1.ReasonNoFit)
 		trials.silent(t, "though all have refused")
 		s.victims(t, high, 0)
@@ -139,7 +139,7 @@ func TestNobodyStopsForAJobThatNoWorkerTakes(t *testing.T) {
 			}
 		}
 	}
-	s.clock.Step(record.MinBackoff)
+	s.Clock.Step(record.MinBackoff)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.next(t)
 }
@@ -153,7 +153,7 @@ func TestOldAnswersStopNobody(t *testing.T) {
 	}{
 		"Late": {
 			reason: "a worker that answers late has not accepted",
-			age:    func(_ *testing.T, s *scene) { s.clock.Step(decider.TrialPatience) },
+			age:    func(_ *testing.T, s *scene) { s.Clock.Step(decider.TrialPatience) },
 			want:   "has not answered whether it takes the job",
 		},
 		"JobEdited": {
@@ -183,7 +183,7 @@ func TestOldAnswersStopNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, trials := newTrialScene(t)
-			s.submit(t, "high", s.priorityClass(t, 100))
+			s.Submit(t, "high", s.priorityClass(t, 100))
 			s.expect(t, "high", v1alpha1.ReasonNoFit)
 			asked := trials.next(t)
 			tc.age(t, s)
@@ -202,7 +202,7 @@ func TestOldAnswersStopNobody(t *testing.T) {
 // A job that changes after its worker has accepted it takes back what was decided for it.
 func TestEditTakesBackPreemption(t *testing.T) {
 	s, trials := newTrialScene(t)
-	s.submit(t, "high", s.priorityClass(t, 100))
+	s.Submit(t, "high", s.priorityClass(t, 100))
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.next(t).answer("")
 	s.expect(t, "high", v1alpha1.ReasonPreempting)
@@ -216,7 +216,7 @@ func TestEditTakesBackPreemption(t *testing.T) {
 func TestPreemptionBacksOff(t *testing.T) {
 	s, trials := newTrialScene(t)
 	class := s.priorityClass(t, 100)
-	s.submit(t, "high", class)
+	s.Submit(t, "high", class)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.next(t).answer("")
 	victim := s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)[0]
@@ -232,13 +232,13 @@ func TestPreemptionBacksOff(t *testing.T) {
 
 	s.labelled(t, "high", "edited")
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
-	s.clock.Step(explanationInterval)
+	s.Clock.Step(explanationInterval)
 	refused := s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.silent(t, "for a job that backs off")
 	if want := "too early to stop more"; !strings.Contains(placedMessage(refused), want) {
 		t.Errorf("the Dispatch says %q, want %q", placedMessage(refused), want)
 	}
-	s.submit(t, "another", class)
+	s.Submit(t, "another", class)
 	if d, _ := s.reconcile(t, "another"); d.Spec.Cluster != "" {
 		t.Errorf("another job is on %q", d.Spec.Cluster)
 	}
@@ -246,10 +246,10 @@ func TestPreemptionBacksOff(t *testing.T) {
 	if wait, ok := s.reconciler.decider.Next(); !ok || wait > record.MinBackoff {
 		t.Errorf("the next pass is in %s (%t), want it when the back-off ends", wait, ok)
 	}
-	s.clock.Step(record.MinBackoff - explanationInterval - time.Second)
+	s.Clock.Step(record.MinBackoff - explanationInterval - time.Second)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.silent(t, "a second before the back-off ends")
-	s.clock.Step(time.Second)
+	s.Clock.Step(time.Second)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	if len(trials.asked) == 0 {
 		t.Error("no worker is asked after the back-off")
@@ -260,17 +260,17 @@ func TestPreemptionBacksOff(t *testing.T) {
 func TestPreemptionThatHelpsDoesNotBackOff(t *testing.T) {
 	s, trials := newTrialScene(t)
 	class := s.priorityClass(t, 100)
-	s.submit(t, "high", class)
+	s.Submit(t, "high", class)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.next(t).answer("")
 	victim := s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)[0]
 	s.endsAttempt(t, victim, v1alpha1.OutcomePreempted)
 	high, _ := s.reconcile(t, "high")
-	record.SetCopied(&high.Status, high, s.clock.Now())
+	record.SetCopied(&high.Status, high, s.Clock.Now())
 	high.Status.CopyUID = "copy"
-	check.Must(t, s.hub.Status().Update(t.Context(), high))
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), high))
 	s.tell(high)
-	s.submit(t, "another", class)
+	s.Submit(t, "another", class)
 	s.expect(t, "another", v1alpha1.ReasonNoFit)
 	trials.next(t).answer("")
 	s.expect(t, "another", v1alpha1.ReasonPreempting)
@@ -280,17 +280,17 @@ func TestPreemptionThatHelpsDoesNotBackOff(t *testing.T) {
 func TestPreemptionForAJobThatLeaves(t *testing.T) {
 	s, trials := newTrialScene(t)
 	class := s.priorityClass(t, 100)
-	s.submit(t, "high", class)
+	s.Submit(t, "high", class)
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.next(t).answer("")
 	victim := s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)[0]
-	check.Must(t, s.hub.Delete(context.Background(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "high"}}))
+	check.Must(t, s.Hub.Admin.Delete(context.Background(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "high"}}))
 	s.reconcile(t, "high")
 	s.endsAttempt(t, victim, v1alpha1.OutcomePreempted)
 	if back, _ := s.reconcile(t, victim.Name); back.Spec.Cluster == "" {
 		t.Fatalf("%s has not come back: %v", victim.Name, reasonsOf(back))
 	}
-	s.submit(t, "again", class)
+	s.Submit(t, "again", class)
 	s.expect(t, "again", v1alpha1.ReasonNoFit)
 	trials.silent(t, "for a job whose namespace backs off")
 }

@@ -27,7 +27,7 @@ func TestUnsweptWorkerGetsNoJobs(t *testing.T) {
 	}
 	s.worker(t, east, cordon)
 	s.worker(t, west, refuse)
-	s.submit(t, "job")
+	s.Submit(t, "job")
 	d, _ := s.reconcile(t, "job")
 	if d.Spec.Cluster != "" {
 		t.Fatalf("the job is placed on %q, where nothing can be created", d.Spec.Cluster)

@@ -24,14 +24,13 @@ func (s *scene) setQueue(t *testing.T, queue v1alpha1.WorkerQueue) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: string(queueing)}}
 	patch := fmt.Sprintf(`{"spec":{"kueue":{"workerQueue":%q}}}`, queue)
-	check.Must(t, s.hub.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // expectQueue expects what the Dispatch of a job says about its LocalQueue.
 func (s *scene) expectQueue(t *testing.T, name string, want *string) {
 	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
+	d := s.Dispatch(t, name)
 	if got := d.Spec.LocalQueue; (got == nil) != (want == nil) || ptr.Deref(got, "") != ptr.Deref(want, "") {
 		t.Errorf("the Dispatch of %s says %q (%t), want %q (%t)", name, ptr.Deref(got, ""), got != nil, ptr.Deref(want, ""), want != nil)
 	}
@@ -56,21 +55,21 @@ func TestQueueOfTheWorker(t *testing.T) {
 		inTeamQueue(job)
 		job.Labels = nil
 	}
-	s.submit(t, "gated", gated)
+	s.Submit(t, "gated", gated)
 	s.expectPlaced(t, "gated", true, "")
 	s.expectQueue(t, "gated", ptr.To(""))
 	s.setQueue(t, "main")
-	s.submit(t, "named", unqueued)
+	s.Submit(t, "named", unqueued)
 	s.expectPlaced(t, "named", true, "") // All quota is there: the first job is in no queue.
 	s.expectQueue(t, "named", ptr.To("main"))
 	// A later setting has no effect on jobs that have their queue, also after a restart.
 	s.setQueue(t, v1alpha1.WorkerQueueFromJob)
 	s.restart(t)
-	s.submit(t, "second", gated)
+	s.Submit(t, "second", gated)
 	s.expectPlaced(t, "second", false, "ClusterQueue team-a has 0 of the 8 nvidia.com/gpu that the job needs, flavor h100")
 	s.setQueue(t, "absent")
-	s.submit(t, "lost", unqueued)
-	s.expectPlaced(t, "lost", false, fmt.Sprintf("the worker has no LocalQueue %s/absent", s.namespace))
+	s.Submit(t, "lost", unqueued)
+	s.expectPlaced(t, "lost", false, fmt.Sprintf("the worker has no LocalQueue %s/absent", s.Namespace))
 }
 
 // TestBadWorkerQueue: the API server says what is wrong with a setting.
@@ -80,7 +79,7 @@ func TestBadWorkerQueue(t *testing.T) {
 		policy := &v1alpha1.DispatchPolicy{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "queue-"}, Spec: v1alpha1.DispatchPolicySpec{WorkerQueue: queue},
 		}
-		err := s.hub.Create(t.Context(), policy, client.DryRunAll)
+		err := s.Hub.Admin.Create(t.Context(), policy, client.DryRunAll)
 		bad := strings.ContainsAny(string(queue), " /") || queue == "Team" || queue == "-a"
 		if bad != (err != nil) || bad && !strings.Contains(err.Error(), "workerQueue must be FromJob, None, or the name of a LocalQueue") {
 			t.Errorf("%q: %v", queue, err)
