@@ -35,18 +35,13 @@ type Shared[E any] struct {
 // Share returns a Shared with a hub and workers of these names. Stage.Cleanup must end what prepare starts, even if
 // prepare fails. Its context ends when prepare returns.
 func Share(prepare func(context.Context, *Stage) error, workers ...string) *Shared[*Stage] {
-	return ShareEnvironment(func(ctx context.Context, stage *Stage) (*Stage, error) { return stage, prepare(ctx, stage) }, workers...)
-}
-
-// ShareEnvironment is Share for tests that share what prepare makes of the Stage.
-func ShareEnvironment[E any](prepare func(context.Context, *Stage) (E, error), workers ...string) *Shared[E] {
-	return ShareWith(func(ctx context.Context, cleanup func(func() error)) (E, error) {
+	return ShareWith(func(ctx context.Context, cleanup func(func() error)) (*Stage, error) {
 		stage, err := Start(ctx, workers...)
 		if err != nil {
-			return *new(E), err
+			return nil, err
 		}
 		cleanup(stage.Stop)
-		return prepare(ctx, stage)
+		return stage, prepare(ctx, stage)
 	})
 }
 
@@ -73,7 +68,7 @@ func Main(m *testing.M, all ...interface{ Stop() error }) {
 	os.Exit(code)
 }
 
-// Run runs a manager, or caches, until the returned function is called. That function returns how the manager has ended.
+// Run runs a manager, or caches, until the returned function is called. That function returns how the run has ended.
 func Run(mgr interface{ Start(context.Context) error }) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -33,9 +33,7 @@ const (
 	waitLimit = time.Minute
 )
 
-var shared = stage.ShareEnvironment(func(_ context.Context, set *stage.Stage) (*rest.Config, error) {
-	return set.Workers[0].Cluster.Config, nil
-}, "worker")
+var shared = stage.Share(func(context.Context, *stage.Stage) error { return nil }, "worker")
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
@@ -168,7 +166,7 @@ func both(t *testing.T) (fake, real *server) {
 			t.Error(err)
 		}
 	})
-	return newServer(t, fleet.Workers[0].Config), newServer(t, shared.Get(t))
+	return newServer(t, fleet.Workers[0].Config), newServer(t, shared.Get(t).Workers[0].Cluster.Config)
 }
 
 func (s *server) open(t *testing.T, st step) *http.Response {

@@ -41,11 +41,10 @@ type environment struct {
 	hub, worker *stage.Server
 }
 
-var shared = stage.ShareEnvironment(func(ctx context.Context, set *stage.Stage) (*environment, error) {
-	e := &environment{hub: set.Hub, worker: set.Workers[0]}
-	return e, errors.Join(
-		e.hub.Cluster.InstallCRDs(ctx, filepath.Join("testdata", "kueue.yaml")),
-		e.hub.Cluster.Apply(ctx, namespaces),
+var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
+	return errors.Join(
+		s.Hub.Cluster.InstallCRDs(ctx, filepath.Join("testdata", "kueue.yaml")),
+		s.Hub.Cluster.Apply(ctx, namespaces),
 	)
 }, "worker")
 
@@ -76,7 +75,7 @@ func kinds() []client.ObjectList {
 // newEnvironment returns the shared clusters, and deletes at the end what the test has left there.
 func newEnvironment(t *testing.T) *environment {
 	t.Helper()
-	e := shared.Get(t)
+	e := &environment{hub: shared.Get(t).Hub, worker: shared.Get(t).Workers[0]}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		for _, object := range e.all(ctx, t) {

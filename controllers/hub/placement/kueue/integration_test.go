@@ -35,11 +35,15 @@ type environment struct {
 	cluster *clusters.Cluster
 }
 
-var shared = stage.ShareEnvironment(func(_ context.Context, set *stage.Stage) (*environment, error) {
-	return &environment{hub: set.Hub.Admin, cluster: set.Hub.Cluster}, nil
-})
+var shared = stage.Share(func(context.Context, *stage.Stage) error { return nil })
 
 func TestMain(m *testing.M) { shared.Main(m) }
+
+func newEnvironment(t *testing.T) *environment {
+	t.Helper()
+	hub := shared.Get(t).Hub
+	return &environment{hub: hub.Admin, cluster: hub.Cluster}
+}
 
 func (e *environment) install(t *testing.T) {
 	t.Helper()
@@ -158,7 +162,7 @@ func jobs() (marked, plain *unstructured.Unstructured) {
 
 // The Watch learns from events that Kueue is installed, changed and removed.
 func TestKueueComesAndGoes(t *testing.T) {
-	e := shared.Get(t)
+	e := newEnvironment(t)
 	w, keys := start(t, e.cluster.Config)
 	marked, plain := jobs()
 	everybody := types.NamespacedName{}
@@ -199,7 +203,7 @@ func TestKueueComesAndGoes(t *testing.T) {
 
 // Changes of a Workload and of an AdmissionCheck wake the job.
 func TestWorkloadChanges(t *testing.T) {
-	e := shared.Get(t)
+	e := newEnvironment(t)
 	e.install(t)
 	w, keys := start(t, e.cluster.Config)
 	marked, _ := jobs()
@@ -231,7 +235,7 @@ func TestWorkloadChanges(t *testing.T) {
 
 // A manager without the rights to read holds the jobs that Kueue may manage, and says why. With the rights it goes on.
 func TestRights(t *testing.T) {
-	e := shared.Get(t)
+	e := newEnvironment(t)
 	e.install(t)
 	config := rest.CopyConfig(e.cluster.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "manager-to-be"}
@@ -274,7 +278,7 @@ func (r *requests) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // A hub without Kueue costs one list and one watch. No error is repeated.
 func TestHubWithoutKueue(t *testing.T) {
-	e := shared.Get(t)
+	e := newEnvironment(t)
 	config := rest.CopyConfig(e.cluster.Config)
 	counted := &requests{made: map[string]int{}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
