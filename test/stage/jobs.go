@@ -69,7 +69,9 @@ func (s *Scene) TrainJob(t testing.TB, name string) *trainer.TrainJob {
 }
 
 // Place creates the Dispatch of a TrainJob, as placement does: it grants attempt 1 on a worker.
-func (s *Scene) Place(t testing.TB, job client.Object, worker v1alpha1.ClusterName, changes ...func(*v1alpha1.Dispatch)) *v1alpha1.Dispatch {
+func (s *Scene) Place(
+	t testing.TB, job client.Object, worker v1alpha1.ClusterName, changes ...func(*v1alpha1.Dispatch),
+) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: job.GetNamespace(), Name: job.GetName()},

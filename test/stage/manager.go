@@ -33,41 +33,38 @@ const (
 	SystemNamespace = "trainyard-system"
 )
 
-// withDefaults are options for a fleet that notices quickly what happens.
-func withDefaults(options remote.Options) remote.Options {
+// startFleet starts connections that notice quickly what happens. The hub is HubID if the options name none.
+func startFleet(options remote.Options) (fleet *remote.Fleet, stop func(), err error) {
 	if options.HubID == "" {
 		options.HubID = HubID
 	}
 	options.ProbeInterval = time.Second
-	return options
-}
-
-// StartFleet starts connections with these options. The hub is HubID if they name none. Stop ends the connections.
-func (s *Stage) StartFleet(options remote.Options) (*remote.Fleet, error) {
 	ctx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, withDefaults(options))
-	if err != nil {
+	if fleet, err = remote.NewFleet(ctx, options); err != nil {
 		end()
-		return nil, err
+		return nil, nil, err
 	}
-	s.Cleanup(func() error {
+	return fleet, func() {
 		end()
 		fleet.Wait()
-		return nil
-	})
-	return fleet, nil
+	}, nil
 }
 
-// StartFleet is StartFleet of a Stage for one test, which ends the connections.
+// StartFleet starts connections with these options for all tests. The hub is HubID if the options name none.
+func (s *Stage) StartFleet(options remote.Options) (*remote.Fleet, error) {
+	fleet, stop, err := startFleet(options)
+	if err == nil {
+		s.Cleanup(func() error { stop(); return nil })
+	}
+	return fleet, err
+}
+
+// StartFleet is StartFleet of a Stage for one test.
 func StartFleet(t testing.TB, options remote.Options) *remote.Fleet {
 	t.Helper()
-	ctx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(ctx, withDefaults(options))
+	fleet, stop, err := startFleet(options)
 	check.Must(t, err)
-	t.Cleanup(func() {
-		end()
-		fleet.Wait()
-	})
+	t.Cleanup(stop)
 	return fleet
 }
 

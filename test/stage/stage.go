@@ -137,7 +137,9 @@ func newServer(ctx context.Context, cluster *clusters.Cluster, scheme *runtime.S
 }
 
 // StartServer starts one cluster with these options and CRDs, for ShareWith. All have the CRDs of the trainer.
-func StartServer(ctx context.Context, cleanup func(func() error), options clusters.Options, crds ...clusters.ModuleFile) (*Server, error) {
+func StartServer(
+	ctx context.Context, cleanup func(func() error), options clusters.Options, crds ...clusters.ModuleFile,
+) (*Server, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err

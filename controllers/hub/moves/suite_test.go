@@ -24,7 +24,8 @@ import (
 )
 
 var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
-	return errors.Join(s.Hub.InstallRuntime(ctx), s.StartCaches(ctx), s.Workers[0].AddNodes(ctx, nil), s.Workers[1].AddNodes(ctx, nil))
+	return errors.Join(s.Hub.InstallRuntime(ctx), s.StartCaches(ctx),
+		s.Workers[0].AddNodes(ctx, nil), s.Workers[1].AddNodes(ctx, nil))
 }, "east", "west")
 
 func TestMain(m *testing.M) { shared.Main(m) }

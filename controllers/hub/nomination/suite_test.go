@@ -42,8 +42,10 @@ func prepare(ctx context.Context, s *stage.Stage) error {
 	stripped := func(o *cluster.Options) {
 		o.Cache.ByObject = map[client.Object]cache.ByObject{NewWorkload(): {Transform: Strip}}
 	}
-	// No test here loses a worker. A machine that stands still for a few seconds must not either: the job would keep its worker.
-	return errors.Join(s.StartCaches(ctx, stripped), s.Connect(remote.Options{ProbeTimeout: check.Patience, Workloads: true}), s.Register(ctx))
+	// No test here loses a worker. A machine that stands still for a few seconds must not either: the job would keep its
+	// worker.
+	options := remote.Options{ProbeTimeout: check.Patience, Workloads: true}
+	return errors.Join(s.StartCaches(ctx, stripped), s.Connect(options), s.Register(ctx))
 }
 
 // rooms is a Room that answers as a test wants. Without an answer no worker has room.

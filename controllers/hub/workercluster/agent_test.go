@@ -5,7 +5,6 @@ package workercluster_test
 
 import (
 	"bytes"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
@@ -27,14 +24,6 @@ func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
 		return *ready
 	}
 	return metav1.Condition{}
-}
-
-// change changes a WorkerCluster's spec, and waits until the hub's cache shows it.
-func (s *scene) change(t *testing.T, name, spec string) {
-	t.Helper()
-	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
-	s.Settle(t, s.Cached)
 }
 
 // The condition says what is known of the agent and what to do about it. It is written only when it changes.
@@ -86,7 +75,9 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 		}
 	}
 	expect("alive", s.become(t, "lost", v1alpha1.ReasonConnected), true)
-	s.change(t, "lost", `{"failover": {"fenceAfter": "1m"}}`)
+	s.change(t, "lost", func(worker *v1alpha1.WorkerCluster) {
+		worker.Spec.Failover.FenceAfter = &metav1.Duration{Duration: time.Minute}
+	})
 	expect("shortened", s.become(t, "lost", v1alpha1.ReasonConnected), false)
 	s.agent.longest = time.Minute
 	expect("shortened, and the agent knows", s.become(t, "lost", v1alpha1.ReasonConnected), true)
@@ -95,16 +86,16 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	expect("lost", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
 	// Earlier, the worker would still answer, and the condition would say Silent.
 	s.agent.presence = protocol.PresenceSilent
-	s.change(t, "lost", `{"unschedulable": true, "drain": true}`)
+	s.change(t, "lost", func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable, worker.Spec.Drain = true, true })
 	expect("cordoned", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
-	s.change(t, "lost", `{"failover": {"fenceAfter": "5s"}}`)
+	s.change(t, "lost", func(worker *v1alpha1.WorkerCluster) {
+		worker.Spec.Failover.FenceAfter = &metav1.Duration{Duration: 5 * time.Second}
+	})
 	expect("shortened without contact", s.become(t, "lost", v1alpha1.ReasonUnreachable), false)
 
 	s.writeCredentials(t, "lost", s.second)
-	worker := s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
-	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, s.second.ID)
-	check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-	s.Settle(t, s.Cached)
+	s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
+	s.accept(t, "lost", s.second.ID)
 	if ready := agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)); ready.Type != "" {
 		t.Errorf("of the agent of another cluster: %+v", ready)
 	}

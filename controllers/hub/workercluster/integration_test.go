@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -81,19 +80,14 @@ func TestIdentity(t *testing.T) {
 	if message := messageOf(worker); !strings.Contains(message, command) {
 		t.Errorf("the message does not say how to agree:\n%s\nwant in it: %s", message, command)
 	}
-	accept := func(id types.UID) {
-		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, id)
-		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.Settle(t, s.Cached)
-	}
-	accept("another-cluster")
+	s.accept(t, "moved", "another-cluster")
 	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.first.ID {
 		t.Errorf("after agreeing to another cluster the ID is %q, want %q still", worker.Status.ClusterID, s.first.ID)
 	}
 	if client, err := s.joined["moved"].Client(); s.joined["moved"] != before || err == nil {
 		t.Errorf("controllers have %v of a cluster that nobody has agreed to", client)
 	}
-	accept(s.second.ID)
+	s.accept(t, "moved", s.second.ID)
 	if worker := s.become(t, "moved", v1alpha1.ReasonConnected); worker.Status.ClusterID != s.second.ID {
 		t.Errorf("after agreeing the ID is %q, want %q", worker.Status.ClusterID, s.second.ID)
 	}
@@ -180,10 +174,7 @@ func TestCapacityReportMissing(t *testing.T) {
 	s.become(t, "reporting", v1alpha1.ReasonConnected)
 	counting := s.joined["reporting"]
 	set := func(source v1alpha1.CapacitySource) {
-		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}
-		patch := fmt.Sprintf(`{"spec": {"capacity": %q}}`, source)
-		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.Settle(t, s.Cached)
+		s.change(t, "reporting", func(worker *v1alpha1.WorkerCluster) { worker.Spec.Capacity = source })
 	}
 	set(v1alpha1.CapacityFromReport)
 	worker := s.become(t, "reporting", v1alpha1.ReasonCapacityReportMissing)
@@ -213,10 +204,7 @@ func TestQuotaMissing(t *testing.T) {
 	s.register(t, "queueing", s.second)
 	s.become(t, "queueing", v1alpha1.ReasonConnected)
 	set := func(kueue v1alpha1.KueueCapacity) {
-		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "queueing"}}
-		patch := fmt.Sprintf(`{"spec": {"kueue": {"capacity": %q}}}`, kueue)
-		check.Must(t, s.Hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.Settle(t, s.Cached)
+		s.change(t, "queueing", func(worker *v1alpha1.WorkerCluster) { worker.Spec.Kueue.Capacity = kueue })
 	}
 	set(v1alpha1.KueueCapacityQuotaAndNodes)
 	worker := s.become(t, "queueing", v1alpha1.ReasonQuotaMissing)

@@ -92,6 +92,21 @@ func (s *scene) register(t *testing.T, name string, leadsTo *stage.Server) {
 	t.Cleanup(func() { s.unregister(t, name) })
 }
 
+// change changes a WorkerCluster, and waits until the hub's cache shows it.
+func (s *scene) change(t *testing.T, name v1alpha1.ClusterName, change func(*v1alpha1.WorkerCluster)) {
+	t.Helper()
+	s.ChangeWorker(t, name, change)
+	s.Settle(t, s.Cached)
+}
+
+// accept agrees to the identity of another cluster.
+func (s *scene) accept(t *testing.T, name v1alpha1.ClusterName, id types.UID) {
+	t.Helper()
+	s.change(t, name, func(worker *v1alpha1.WorkerCluster) {
+		metav1.SetMetaDataAnnotation(&worker.ObjectMeta, v1alpha1.AnnotationAcceptIdentity, string(id))
+	})
+}
+
 // unregister deletes a WorkerCluster and its credentials, and waits until the hub's cache shows that.
 func (s *scene) unregister(t *testing.T, name string) {
 	t.Helper()
