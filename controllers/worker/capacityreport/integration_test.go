@@ -4,7 +4,6 @@
 package capacityreport_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -19,9 +18,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +31,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 const (
@@ -51,6 +49,7 @@ func TestMain(m *testing.M) {
 
 // world is a worker without controllers, and a fleet that is connected to it twice, once for each source of capacity.
 type world struct {
+	server  *stage.Server
 	cluster *clusters.Cluster
 	admin   client.Client
 	fleet   *remote.Fleet
@@ -137,41 +136,19 @@ func TestWrites(t *testing.T) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-	check.Must(t, err)
-	w := &world{}
-	w.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "worker", CRDs: crds})
+	cleanup := func(stop func() error) { t.Cleanup(func() { check.Must(t, stop()) }) }
+	server, err := stage.StartServer(t.Context(), cleanup, clusters.Options{Name: "worker"}, clusters.JobSetCRDs)
 	if err != nil {
 		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
 	}
-	t.Cleanup(func() { check.Must(t, w.cluster.Stop()) })
-	w.admin, err = client.New(w.cluster.Config, client.Options{Scheme: newScheme(t)})
-	check.Must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.fleet, err = remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	check.Must(t, err)
-	t.Cleanup(func() {
-		cancel()
-		w.fleet.Wait()
-	})
-	return w
-}
-
-func newScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	check.Must(t, clientgoscheme.AddToScheme(scheme))
-	check.Must(t, v1alpha1.AddToScheme(scheme))
-	return scheme
+	return &world{server: server, cluster: server.Cluster, admin: server.Admin, fleet: stage.StartFleet(t, remote.Options{})}
 }
 
 // connect connects to the worker. The connection has the name of the source.
 func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cluster {
 	t.Helper()
-	system := &corev1.Namespace{}
-	check.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	name := v1alpha1.ClusterName(source)
-	w.fleet.Ensure(name, remote.Credentials{Config: w.cluster.Config, Fingerprint: "1"}, system.UID, remote.CapacityFrom(source))
+	w.fleet.Ensure(name, remote.Credentials{Config: w.cluster.Config, Fingerprint: "1"}, w.server.ID, remote.CapacityFrom(source))
 	cluster, _ := w.fleet.Get(name)
 	return cluster
 }
@@ -180,19 +157,11 @@ func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cl
 func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
 	t.Helper()
 	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
-		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Scheme: w.admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
 	check.Must(t, err)
 	check.Must(t, capacityreport.Add(mgr, opts))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	stage.RunFor(t, mgr)
 }
 
 func (w *world) report(t *testing.T) *v1alpha1.CapacityReport {
