@@ -128,11 +128,11 @@ func (y *Yard) Join(ctx context.Context, worker string) error {
 	return err
 }
 
-// write creates an object, or updates the one of its name.
+// write creates an object, or changes the one of its name.
 func write(ctx context.Context, c client.Client, object client.Object) error {
 	err := c.Create(ctx, object)
 	if apierrors.IsAlreadyExists(err) {
-		err = c.Update(ctx, object)
+		err = c.Patch(ctx, object, client.Merge)
 	}
 	if err != nil {
 		return fmt.Errorf("write %T %q: %w", object, object.GetName(), err)
