@@ -86,7 +86,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.unequalJobs, "unequal-jobs", o.unequalJobs, "Jobs of the scenario unequal; its workers have room for 100")
 	fs.IntVar(&o.replicas, "replicas", o.replicas, "Managers of Trainyard on the hub. Of several, elected by a Lease, one leads. 1: without leader election")
 	fs.IntVar(&o.agents, "agents", o.agents, "Worker-agents on each worker of floor and trainyard: with their leases, webhooks and JobSets. "+
-		"0: none, and the benchmark ends the TrainJobs")
+		"0: none, and the benchmark ends the TrainJobs. With --garbage-collector, or the manager has to delete the JobSets")
 	fs.StringVar(&o.baseline, "baseline", o.baseline, "`commit` to compare the present tree with: its manager and worker-agent are built below _output/commits, "+
 		"and measured in turn with those of bin/, without other systems. Scenarios: burst, idle, live, finished, rate")
 	fs.IntVar(&o.pairs, "pairs", o.pairs, "How often --baseline measures both. Which of them is first alternates")

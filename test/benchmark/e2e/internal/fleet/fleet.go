@@ -37,14 +37,14 @@ type Cluster struct {
 	API *api.Client
 	// URL is where the hub's side reaches it.
 	URL string
+	// Agents are the worker-agents of a worker.
+	Agents []*clusters.Process
 }
 
 // Fleet is a hub and its workers.
 type Fleet struct {
 	Hub     *Cluster
 	Workers []*Cluster
-	// Agents is how many worker-agents each worker has.
-	Agents int
 
 	set *stage.Stage
 }
@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Agents: o.Agents, set: set}
+	f := &Fleet{set: set}
 	if err := f.prepare(ctx, names, o); err != nil {
 		_ = f.Stop() // The first error says more.
 		return nil, err

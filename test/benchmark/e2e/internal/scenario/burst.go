@@ -150,15 +150,15 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 	if err != nil {
 		return Run{}, err
 	}
-	usage, err := w.usage()
-	if err != nil {
-		return Run{}, err
-	}
 	byRole, err := measure.ReadCPU(w.Fleet)
 	if err != nil {
 		return Run{}, err
 	}
 	if byRole, err = byRole.Minus(usedByRole); err != nil {
+		return Run{}, err
+	}
+	usage, err := w.usage()
+	if err != nil {
 		return Run{}, err
 	}
 	all := w.Jobs.Of(names)

@@ -98,7 +98,16 @@ func (w *World) start(ctx context.Context) (err error) {
 // play plays what a worker lacks, and sees its copies.
 func (w *World) play(ctx context.Context, worker *fleet.Cluster) error {
 	onWorker := func(e *api.Event) { w.Jobs.OnWorker(worker.Name, e) }
-	if w.Fleet.Agents > 0 {
+	for _, agent := range worker.Agents {
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-agent.Done():
+				w.Jobs.Fail(agent.Ended())
+			}
+		}()
+	}
+	if len(worker.Agents) > 0 {
 		stub := stub.OfJobSets(worker.API, &w.runFor)
 		end := func(e *api.Event) { stub.Observe(ctx, e, w.Jobs.Fail) }
 		if err := worker.API.Watch(ctx, api.JobSets, end, w.Jobs.Fail); err != nil {

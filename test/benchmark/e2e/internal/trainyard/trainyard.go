@@ -152,7 +152,7 @@ func (t *Trainyard) startManager(ctx context.Context, name string, more ...strin
 		"--kubeconfig=" + t.hub.Cluster.KubeconfigPath, "--namespace=" + namespace,
 		fmt.Sprintf("--leader-elect=%t", t.options.Replicas > 1),
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=0",
-	}, more, t.options.Args)
+	}, fleet.PatientLease, more, t.options.Args)
 	process, err := t.hub.Cluster.Run(ctx, name, t.options.Version.Program("manager"), args...)
 	if err != nil {
 		return nil, err
