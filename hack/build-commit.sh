@@ -11,6 +11,8 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 
 if (($# != 2)); then
   sed -n '5,10s/^# *//p' "${BASH_SOURCE[0]}" >&2

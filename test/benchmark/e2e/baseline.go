@@ -6,12 +6,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -96,40 +94,22 @@ func (o *options) sides(ctx context.Context) (present, baseline side, err error)
 		return present, baseline, err
 	}
 	present.version.Programs = cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(present.version.Root, "bin"))
-	if present.name, err = builtFrom(present.version.Program("manager")); err != nil {
-		return present, baseline, fmt.Errorf("%w (make build builds it)", err)
+	if present.name, err = stdout(exec.CommandContext(ctx, "git", "-C", present.version.Root,
+		"describe", "--always", "--exclude=*", "--abbrev=12", "--dirty= with changes")); err != nil {
+		return present, baseline, fmt.Errorf("name the present tree: %w", err)
 	}
-	command := exec.CommandContext(ctx, filepath.Join(present.version.Root, "hack/build-commit.sh"), o.baseline, "--baseline")
-	command.Stderr = os.Stderr
-	out, err := command.Output()
+	built, err := stdout(exec.CommandContext(ctx, filepath.Join(present.version.Root, "hack/build-commit.sh"), o.baseline, "--baseline"))
 	if err != nil {
 		return present, baseline, fmt.Errorf("build the baseline %q: %w", o.baseline, err)
 	}
-	built := strings.TrimSpace(string(out))
 	baseline.version = yard.Version{Root: filepath.Join(built, "source"), Programs: filepath.Join(built, "programs")}
-	baseline.name, err = builtFrom(baseline.version.Program("manager"))
-	return present, baseline, err
+	baseline.name = filepath.Base(built)[:12]
+	return present, baseline, nil
 }
 
-// builtFrom is the commit from which a program was built.
-func builtFrom(program string) (string, error) {
-	info, err := buildinfo.ReadFile(program)
-	if err != nil {
-		return "", fmt.Errorf("find the commit of a program: %w", err)
-	}
-	return commitOf(info.Settings), nil
-}
-
-// commitOf reads what the go command has written into a program.
-func commitOf(settings []debug.BuildSetting) string {
-	commit, changed := "unknown commit", ""
-	for _, s := range settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changed = " with changes"
-		}
-	}
-	return commit + changed
+// stdout runs a command, shows its standard error, and returns the line that it prints.
+func stdout(command *exec.Cmd) (string, error) {
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	return strings.TrimSpace(string(out)), err
 }

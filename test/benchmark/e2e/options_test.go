@@ -4,7 +4,6 @@
 package main
 
 import (
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -50,19 +49,6 @@ func TestPresentFirst(t *testing.T) {
 	for i := range 4 {
 		if got, want := presentFirst(i), i == 0 || i == 2; got != want {
 			t.Errorf("pair %d: the present tree is first: %t, want %t", i, got, want)
-		}
-	}
-}
-
-func TestCommitOf(t *testing.T) {
-	revision := debug.BuildSetting{Key: "vcs.revision", Value: "77439caac034a8e2fce5f737d890f83e1595c395"}
-	for want, settings := range map[string][]debug.BuildSetting{
-		"77439caac034":              {revision, {Key: "vcs.modified", Value: "false"}},
-		"77439caac034 with changes": {revision, {Key: "vcs.modified", Value: "true"}},
-		"unknown commit":            {{Key: "-trimpath", Value: "true"}},
-	} {
-		if got := commitOf(settings); got != want {
-			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
