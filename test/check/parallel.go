@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// parallelTests is how many tests that call t.Parallel run at a time. It is more than any package has that waits for
-// clusters.
-const parallelTests = 20
+// parallelTests is how many tests that call t.Parallel run at a time. With more, a busy machine is slower at everything,
+// and tests wait for longer than they may.
+const parallelTests = 10
 
 // Parallel lets tests that call t.Parallel run at the same time. Go would run as many of them as GOMAXPROCS says, which
 // hack/test.sh sets to 1, although tests on clusters wait more than they compute. A -parallel on the command line counts
