@@ -9,11 +9,7 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -68,35 +64,14 @@ func (s *scene) until(t *testing.T, want protocol.Presence) {
 // account makes a user of the worker with all rights that a connection needs.
 func account(t *testing.T, worker *stage.Server, name string) remote.Credentials {
 	t.Helper()
-	user := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-	check.Must(t, worker.Admin.Create(t.Context(), user))
-	grantRules(t, worker, name, name, rbacv1.PolicyRule{
+	return stage.Account(t, worker.Cluster, name, rbacv1.PolicyRule{
 		APIGroups: []string{"", "trainer.kubeflow.org", "jobset.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"},
 	})
-	token := &authenticationv1.TokenRequest{}
-	check.Must(t, worker.Admin.SubResource("token").Create(t.Context(), user, token))
-	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
-		Host: worker.Cluster.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{
-			CAData: worker.Cluster.Config.CAData, ServerName: worker.Cluster.Config.ServerName,
-		},
-	}}
 }
 
 func grant(t *testing.T, worker *stage.Server, user string, verbs ...string) {
 	t.Helper()
-	grantRules(t, worker, user+"-"+verbs[0], user, rbacv1.PolicyRule{
+	stage.Grant(t, worker.Cluster, user+"-"+verbs[0], user, rbacv1.PolicyRule{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"executionleases"}, Verbs: verbs,
 	})
-}
-
-func grantRules(t *testing.T, worker *stage.Server, name, user string, rule rbacv1.PolicyRule) {
-	t.Helper()
-	check.Must(t, worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule},
-	}))
-	check.Must(t, worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: user}},
-	}))
 }

@@ -5,18 +5,17 @@ package mirror_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +25,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/internal/inbox"
-	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -390,30 +388,13 @@ func TestWorkerThatHidesItsJobSets(t *testing.T) {
 func (s *scene) hideJobSets(t *testing.T) {
 	t.Helper()
 	name := "hides-" + s.key.Namespace
-	must(t, s.worker.Cluster.Apply(t.Context(), fmt.Sprintf(`
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: %[1]s, namespace: %[2]s}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: %[1]s}
-rules:
-- {apiGroups: [trainer.kubeflow.org], resources: ["*"], verbs: ["*"]}
-- {apiGroups: [""], resources: [namespaces, nodes, pods], verbs: [get, list, watch, create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
-subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[2]s}]
-`, name, s.key.Namespace)))
-	kubeconfig, err := s.worker.Cluster.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: s.key.Namespace, Name: name}, time.Hour)
-	must(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	must(t, err)
+	credentials := stage.Account(t, s.worker.Cluster, name,
+		rbacv1.PolicyRule{APIGroups: []string{"trainer.kubeflow.org"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"namespaces", "nodes", "pods"}, Verbs: []string{"get", "list", "watch", "create"},
+		})
 	hiding := *s.worker
-	s.Fleet.Ensure(v1alpha1.ClusterName(name), remote.Credentials{Config: config, Fingerprint: name}, s.worker.Connection.Status().ClusterID)
+	s.Fleet.Ensure(v1alpha1.ClusterName(name), credentials, s.worker.ID)
 	t.Cleanup(func() { s.Fleet.Remove(v1alpha1.ClusterName(name)) })
 	hiding.Connection, _ = s.Fleet.Get(v1alpha1.ClusterName(name))
 	stage.AwaitConnected(t, hiding.Connection)
