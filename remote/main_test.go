@@ -13,13 +13,10 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -81,38 +78,7 @@ func uidOf(t *testing.T, cluster *clusters.Cluster) types.UID {
 	return namespace.UID
 }
 
-// account makes a service account with these rights, and returns credentials for it.
-func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbacv1.PolicyRule) remote.Credentials {
-	t.Helper()
-	admin, ctx := adminOf(t, cluster), t.Context()
-	_, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-	}, metav1.CreateOptions{})
-	check.Must(t, err)
-	grant(t, cluster, name, name, rules...)
-	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	check.Must(t, err)
-	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
-		Host: cluster.Config.Host, BearerToken: token.Status.Token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.Config.CAData, ServerName: cluster.Config.ServerName},
-	}}
-}
-
-// grant gives rights to a service account, in a role of the given name.
-func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules ...rbacv1.PolicyRule) {
-	t.Helper()
-	admin, ctx := adminOf(t, cluster), t.Context()
-	_, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
-	}, metav1.CreateOptions{})
-	check.Must(t, err)
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: account}},
-	}, metav1.CreateOptions{})
-	check.Must(t, err)
-}
+var account, grant = stage.Account, stage.Grant
 
 // hubRules are the rights with which a connection has nothing to complain about.
 func hubRules() []rbacv1.PolicyRule {
