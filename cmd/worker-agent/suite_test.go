@@ -19,19 +19,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
@@ -66,67 +59,36 @@ func setUp(t *testing.T) {
 
 func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
 	ctx = context.WithoutCancel(ctx) // On a busy machine the linker needs more time than clusters may take to start.
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
+	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
+	o.CRDs = []string{
+		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml",
+	}
+	server, err := stage.StartServer(ctx, cleanup, o)
 	if err != nil {
 		return nil, err
 	}
-	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
-	o.CRDs = slices.Concat(crds, []string{
-		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml",
-	})
-	e := &environment{}
-	if e.cluster, err = clusters.Start(ctx, o); err != nil {
-		return nil, err
-	}
-	cleanup(e.cluster.Stop)
+	e := &environment{cluster: server.Cluster, client: server.Admin}
 	if e.binary, err = clusters.Build(ctx, "worker-agent"); err != nil {
-		return nil, err
-	}
-	scheme := apiruntime.NewScheme()
-	if err := trainjob.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if e.client, err = client.New(e.cluster.Config, client.Options{Scheme: scheme}); err != nil {
 		return nil, err
 	}
 	if err := e.installAgent(ctx); err != nil {
 		return nil, err
 	}
+	if e.kubeconfig, err = server.AccountKubeconfig(ctx, agentNamespace, agentAccount); err != nil {
+		return nil, err
+	}
 	return e, e.cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml")
 }
 
-// installAgent applies config/worker-agent without its Deployment, and makes a kubeconfig of the service account in it.
+// installAgent applies config/worker-agent without its Deployment.
 func (e *environment) installAgent(ctx context.Context) error {
 	objects, err := clusters.ReadObjects(
 		"../../config/worker-agent/namespace.yaml", "../../config/worker-agent", "../../config/admission")
 	if err != nil {
 		return err
 	}
-	var applied []*unstructured.Unstructured
-	for _, object := range objects {
-		if object.GetKind() != "Deployment" {
-			applied = append(applied, object)
-		}
-	}
-	if err := e.cluster.ApplyObjects(ctx, applied...); err != nil {
-		return err
-	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: agentAccount}}
-	token := &authenticationv1.TokenRequest{}
-	if err := e.client.SubResource("token").Create(ctx, account, token); err != nil {
-		return fmt.Errorf("create token: %w", err)
-	}
-	e.kubeconfig = filepath.Join(e.cluster.Dir, "agent.kubeconfig")
-	return writeKubeconfig(e.cluster.Config, token.Status.Token, e.kubeconfig)
-}
-
-func writeKubeconfig(admin *rest.Config, token, path string) error {
-	config := clientcmdapi.NewConfig()
-	config.Clusters["agent"] = &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
-	config.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: token}
-	config.Contexts["agent"] = &clientcmdapi.Context{Cluster: "agent", AuthInfo: "agent"}
-	config.CurrentContext = "agent"
-	return clientcmd.WriteToFile(*config, path)
+	objects = slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "Deployment" })
+	return e.cluster.ApplyObjects(ctx, objects...)
 }
 
 type agent struct {
@@ -239,16 +201,7 @@ func leaseHolder(t *testing.T) string {
 
 func createJob(t *testing.T, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	t.Helper()
-	j := &trainer.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec: trainer.TrainJobSpec{
-			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
-			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
-		},
-	}
-	for _, change := range changes {
-		change(j)
-	}
+	j := stage.NewTrainJob(metav1.NamespaceDefault, name, changes...)
 	if err := world.client.Create(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
