@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -24,7 +22,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/ports"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -93,48 +90,16 @@ func (w *world) install(ctx context.Context) error {
 	return w.hub.ApplyObjects(ctx, objects...)
 }
 
-type manager struct {
-	*clusters.Process
-	health string
-}
-
-var managers int
-
-// start starts a manager with more flags, waits until it is ready, and stops it after the test. Its lease is so long
-// that the manager does not end because a busy machine makes it renew the lease late.
-func (w *world) start(t *testing.T, flags ...string) *manager {
+// start starts a manager with more flags until the test ends, and waits until it is ready.
+func (w *world) start(t *testing.T, flags ...string) *stage.Program {
 	t.Helper()
-	managers++
-	health, err := ports.Free()
-	check.Must(t, err)
-	m := &manager{health: health}
-	flags = append([]string{
-		"--kubeconfig=" + w.kubeconfig, "--namespace=" + defaultNamespace, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
-		"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=200ms", "-v=1",
-	}, flags...)
-	m.Process, err = w.hub.Run(t.Context(), fmt.Sprintf("manager-%d", managers), w.binary, flags...)
-	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := m.Stop(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", m.Name, m.log(t))
-		}
-	})
-	eventually(t, m.Name+" to be ready", func(g gomega.Gomega) { g.Expect(ports.Ready(t.Context(), health)).To(gomega.Succeed()) })
-	return m
-}
-
-func (m *manager) log(t *testing.T) string {
-	t.Helper()
-	log, err := os.ReadFile(m.LogPath)
-	check.Must(t, err)
-	return string(log)
+	return stage.RunProgram(t, w.hub, "manager", w.binary, append([]string{
+		"--kubeconfig=" + w.kubeconfig, "--namespace=" + defaultNamespace, "--metrics-bind-address=0", "-v=1",
+	}, flags...)...)
 }
 
 // startServing starts a manager that leads and serves no webhooks, and then one that serves them and does not lead.
-func (w *world) startServing(t *testing.T) (leader, standby *manager) {
+func (w *world) startServing(t *testing.T) (leader, standby *stage.Program) {
 	t.Helper()
 	leader = w.start(t, "--webhook-bind-address=0")
 	eventually(t, "a leader", func(g gomega.Gomega) {

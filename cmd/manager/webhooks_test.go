@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // TestWebhooksOfAStandby: a manager that does not lead makes certificates, refuses what a worker would refuse, and
@@ -60,8 +61,8 @@ func TestWebhooksOfAStandby(t *testing.T) {
 		t.Errorf("a job of the hub's own controller has warnings: %q", texts)
 	}
 
-	for _, m := range []*manager{leader, standby} {
-		if log := m.log(t); strings.Contains(log, "forbidden") || strings.Contains(log, "not leading") {
+	for _, m := range []*stage.Program{leader, standby} {
+		if log := m.Log(t); strings.Contains(log, "forbidden") || strings.Contains(log, "not leading") {
 			t.Errorf("%s lacks rights:\n%s", m.Name, log)
 		}
 	}
@@ -170,7 +171,7 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 	})
 	m := w.start(t, w.serving()...)
 	eventually(t, "log", func(g gomega.Gomega) {
-		g.Expect(m.log(t)).To(gomega.And(gomega.ContainSubstring("Admission webhooks are not served now"),
+		g.Expect(m.Log(t)).To(gomega.And(gomega.ContainSubstring("Admission webhooks are not served now"),
 			gomega.ContainSubstring(secret.Name)))
 	})
 	job := newJob("default", "without-certificates")
@@ -178,7 +179,7 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 	eventually(t, "the job to be looked at", func(g gomega.Gomega) {
 		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})).To(gomega.Succeed())
 	})
-	check.Must(t, ports.Ready(t.Context(), m.health))
+	check.Must(t, ports.Ready(t.Context(), m.Health))
 }
 
 // TestManagerMayOnlyTry: whoever has the manager's credentials can run no pods on the hub with them.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 func TestTorchDistributedCompletes(t *testing.T) {
@@ -33,12 +34,12 @@ func TestTorchDistributedCompletes(t *testing.T) {
 	if diff := cmp.Diff(want, j.Status.JobsStatus); diff != "" {
 		t.Errorf("jobsStatus (-want +got):\n%s", diff)
 	}
-	if got, err := fetch(a.health, "/healthz"); err != nil || got != "ok" {
+	if got, err := fetch(a.Health, "/healthz"); err != nil || got != "ok" {
 		t.Errorf("/healthz: got %q, error %v", got, err)
 	}
 	a.awaitMetric(t, `trainyard_trainjobs_finished_total{condition="Complete",reason="AllJobsCompleted"} 1`)
 	a.checkRights(t)
-	if !strings.Contains(a.log(t), "Admission webhooks are not served; to serve them set --webhook-cert-dir or --webhook-service") {
+	if !strings.Contains(a.Log(t), "Admission webhooks are not served; to serve them set --webhook-cert-dir or --webhook-service") {
 		t.Error("the log does not say that no webhooks are served")
 	}
 }
@@ -135,9 +136,9 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a := &agent{health: freeAddress(t)}
+	a := &stage.Program{Health: freeAddress(t)}
 	a.Process, err = bare.Run(t.Context(), "worker-agent", world.binary, "--kubeconfig="+bare.KubeconfigPath,
-		"--health-probe-bind-address="+a.health, "--metrics-bind-address=0", "--leader-elect=false")
+		"--health-probe-bind-address="+a.Health, "--metrics-bind-address=0", "--leader-elect=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +150,11 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 	lacks := func(want types.GomegaMatcher) {
 		t.Helper()
 		eventually(t, "the reason why the agent waits", func(g gomega.Gomega) {
-			reason, err := fetch(a.health, "/readyz")
+			reason, err := fetch(a.Health, "/readyz")
 			g.Expect(err).To(gomega.MatchError("503 Service Unavailable"))
 			g.Expect(reason).To(want)
-			g.Expect(a.log(t)).To(gomega.ContainSubstring(strings.TrimSpace(reason)))
-			g.Expect(fetch(a.health, "/healthz")).To(gomega.Equal("ok"))
+			g.Expect(a.Log(t)).To(gomega.ContainSubstring(strings.TrimSpace(reason)))
+			g.Expect(fetch(a.Health, "/healthz")).To(gomega.Equal("ok"))
 		})
 	}
 	lacks(gomega.And(gomega.ContainSubstring(trainerCRDs), gomega.ContainSubstring(jobSetCRD)))
@@ -161,7 +162,7 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 	lacks(gomega.And(gomega.ContainSubstring(trainerCRDs), gomega.Not(gomega.ContainSubstring(jobSetCRD))))
 	installCRDs(t, bare, clusters.TrainerCRDs)
 	eventually(t, "the agent to be ready", func(g gomega.Gomega) {
-		g.Expect(fetch(a.health, "/readyz")).To(gomega.Equal("ok"))
+		g.Expect(fetch(a.Health, "/readyz")).To(gomega.Equal("ok"))
 	})
 }
 

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -92,49 +91,23 @@ func (e *environment) installAgent(ctx context.Context) error {
 }
 
 type agent struct {
-	*clusters.Process
-	health, metrics string
+	*stage.Program
+	metrics string
 }
 
-var agents int
-
-// startAgent starts an agent with more flags, and stops it after the test. Its lease is so long that the agent does not
-// end because a busy machine makes it renew the lease late.
+// startAgent starts an agent with more flags until the test ends, and waits until it is ready.
 func startAgent(t *testing.T, flags ...string) *agent {
 	t.Helper()
-	agents++
-	a := &agent{health: freeAddress(t), metrics: freeAddress(t)}
-	flags = append([]string{
-		"--kubeconfig=" + world.kubeconfig, "--health-probe-bind-address=" + a.health, "--metrics-bind-address=" + a.metrics, "--metrics-secure=false",
-		"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=200ms",
-		"--log-format=json", "-v=1",
-	}, flags...)
-	var err error
-	a.Process, err = world.cluster.Run(t.Context(), fmt.Sprintf("worker-agent-%d", agents), world.binary, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.Stop(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			log, _ := os.ReadFile(a.LogPath)
-			t.Logf("log of %s:\n%s", a.Name, log[max(0, len(log)-8000):])
-		}
-	})
-	eventually(t, a.Name+" to be ready", func(g gomega.Gomega) {
-		g.Expect(fetch(a.health, "/readyz")).To(gomega.Equal("ok"))
-	})
-	return a
+	metrics := freeAddress(t)
+	return &agent{metrics: metrics, Program: stage.RunProgram(t, world.cluster, "worker-agent", world.binary, append([]string{
+		"--kubeconfig=" + world.kubeconfig, "--metrics-bind-address=" + metrics, "--metrics-secure=false", "--log-format=json", "-v=1",
+	}, flags...)...)}
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	address, err := ports.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return address
 }
 
@@ -162,20 +135,10 @@ func (a *agent) awaitMetric(t *testing.T, line string) {
 	})
 }
 
-// log returns what an agent has logged so far.
-func (a *agent) log(t *testing.T) string {
-	t.Helper()
-	log, err := os.ReadFile(a.LogPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(log)
-}
-
 // checkRights checks that no request was forbidden: the rights in config/worker-agent are enough.
 func (a *agent) checkRights(t *testing.T) {
 	t.Helper()
-	if log := a.log(t); strings.Contains(log, "forbidden") {
+	if log := a.Log(t); strings.Contains(log, "forbidden") {
 		t.Errorf("the log tells of missing rights:\n%s", log)
 	}
 }
@@ -190,9 +153,7 @@ func (a *agent) isLeader(g gomega.Gomega) bool {
 func leaseHolder(t *testing.T) string {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	if err := world.client.Get(t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: leaseName}, lease); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Get(t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: leaseName}, lease))
 	if lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -202,9 +163,7 @@ func leaseHolder(t *testing.T) string {
 func createJob(t *testing.T, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	t.Helper()
 	j := stage.NewTrainJob(metav1.NamespaceDefault, name, changes...)
-	if err := world.client.Create(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), j))
 	t.Cleanup(func() { // The agent of the next test must not finish it.
 		if err := client.IgnoreNotFound(world.client.Delete(context.Background(), j)); err != nil {
 			t.Error(err)
@@ -233,18 +192,12 @@ var eventually = check.Within(waitLimit, 50*time.Millisecond)
 func trainerLeaderElection(t *testing.T) map[string]any {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	data, err := os.ReadFile(filepath.Join(module, "manifests/base/manager/controller_manager_config.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var config struct {
 		LeaderElection map[string]any `json:"leaderElection"`
 	}
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, yaml.Unmarshal(data, &config))
 	return config.LeaderElection
 }
