@@ -167,9 +167,7 @@ func (e *environment) namespace(t *testing.T, changes ...func(*corev1.Namespace)
 
 func (e *environment) create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := e.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Create(t.Context(), object))
 }
 
 var job = stage.NewTrainJob
@@ -179,9 +177,7 @@ func suspended(j *trainer.TrainJob) { j.Spec.Suspend = new(true) }
 func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
-	if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), got); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(j), got))
 	return got
 }
 
@@ -224,9 +220,7 @@ func (e *environment) validatorOf(t *testing.T, opts validation.Options) *worker
 	t.Helper()
 	opts.NewRuntimes = trainjob.NewRuntimes
 	v, err := workerwebhooks.NewTrainJobValidator(t.Context(), opts, clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return v
 }
 

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -111,38 +112,22 @@ func lifeEnv(t *testing.T) *lifeEnvironment {
 }
 
 func startLife(ctx context.Context, cleanup func(func() error)) (*lifeEnvironment, error) {
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
-	if err != nil {
-		return nil, err
-	}
 	options := clusters.Full("life",
 		clusters.NodeShape{Count: 2, NamePrefix: "a", Labels: map[string]string{poolLabel: "a"}},
 		clusters.NodeShape{Count: 2, NamePrefix: "b", Labels: map[string]string{poolLabel: "b"}})
-	options.CRDs = crds
-	cluster, err := clusters.Start(ctx, options)
+	server, err := stage.StartServer(ctx, cleanup, options)
 	if err != nil {
 		return nil, err
 	}
-	cleanup(cluster.Stop)
-	e := &lifeEnvironment{environment: &environment{cluster: cluster}, requests: &requestLog{}}
+	e := &lifeEnvironment{
+		environment: &environment{Client: server.Admin, cluster: server.Cluster}, watcher: server.Admin, requests: &requestLog{},
+	}
 	cleanup(e.stopController)
-	return e, e.prepare(ctx)
-}
-
-func (e *lifeEnvironment) prepare(ctx context.Context) (err error) {
-	scheme := apiruntime.NewScheme()
-	if err := AddToScheme(scheme); err != nil {
-		return err
-	}
-	if e.watcher, err = client.NewWithWatch(e.cluster.Config, client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	e.Client = e.watcher
 	fields := strings.NewReplacer("NODE_FIELDS", nodeFields, "NODE", "{"+nodeFields+"}")
 	if err := e.cluster.Apply(ctx, fields.Replace(lifeRuntimes)); err != nil {
-		return err
+		return e, err
 	}
-	return e.startController()
+	return e, e.startController()
 }
 
 // startController starts the controller unless it runs already.
@@ -288,9 +273,7 @@ func (e *lifeEnvironment) podsOf(t *testing.T, j *trainer.TrainJob) []corev1.Pod
 	t.Helper()
 	var list corev1.PodList
 	err := e.List(t.Context(), &list, client.InNamespace(j.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return list.Items
 }
 

@@ -55,16 +55,11 @@ func env(t *testing.T) *environment {
 }
 
 func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	server, err := stage.StartServer(ctx, cleanup, clusters.Options{Name: "trainjob"}, clusters.JobSetCRDs)
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := clusters.Start(ctx, clusters.Options{Name: "trainjob", CRDs: crds})
-	if err != nil {
-		return nil, err
-	}
-	cleanup(cluster.Stop)
-	e := &environment{cluster: cluster, clock: clocktesting.NewFakePassiveClock(time.Now())}
+	e := &environment{Client: server.Admin, cluster: server.Cluster, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	return e, e.startController(ctx, cleanup)
 }
 
@@ -79,9 +74,6 @@ func (e *environment) startController(ctx context.Context, cleanup func(func() e
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
-		return err
-	}
-	if e.Client, err = client.New(e.cluster.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	e.cached = mgr.GetClient()
@@ -102,9 +94,7 @@ var namespaces atomic.Int32
 // namespace makes a namespace for one test. The cluster has upstream's torch-distributed runtime.
 func (e *environment) namespace(t *testing.T) string {
 	t.Helper()
-	if err := e.cluster.ApplyTrainerRuntimes(t.Context(), "torch_distributed.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.cluster.ApplyTrainerRuntimes(t.Context(), "torch_distributed.yaml"))
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", namespaces.Add(1))}}
 	e.create(t, ns)
 	return ns.Name
@@ -112,24 +102,13 @@ func (e *environment) namespace(t *testing.T) string {
 
 func (e *environment) create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := e.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Create(t.Context(), object))
 }
 
 // createJob creates a TrainJob of two nodes that uses torch-distributed, changed by the given functions.
 func (e *environment) createJob(t *testing.T, namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	t.Helper()
-	j := &trainer.TrainJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: trainer.TrainJobSpec{
-			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
-			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
-		},
-	}
-	for _, change := range changes {
-		change(j)
-	}
+	j := stage.NewTrainJob(namespace, name, changes...)
 	e.create(t, j)
 	return j
 }
@@ -137,9 +116,7 @@ func (e *environment) createJob(t *testing.T, namespace, name string, changes ..
 func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
-	if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), got); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(j), got))
 	return got
 }
 
@@ -191,9 +168,7 @@ func (e *environment) fence(t *testing.T, namespace string) {
 func (e *environment) events(t *testing.T, j *trainer.TrainJob) []string {
 	t.Helper()
 	var list corev1.EventList
-	if err := e.List(t.Context(), &list, client.InNamespace(j.Namespace)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.List(t.Context(), &list, client.InNamespace(j.Namespace)))
 	var notes []string
 	for _, event := range list.Items {
 		if event.InvolvedObject.UID == j.UID {

@@ -37,12 +37,8 @@ func setUpPair(t *testing.T) {
 
 // startFar starts far, and gives the world, which is its hub, the roles of a hub.
 func startFar(ctx context.Context, cleanup func(func() error)) (*server, error) {
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	f, err := startServer(ctx, cleanup, clusters.Options{Name: "far"}, clusters.JobSetCRDs)
 	if err != nil {
-		return nil, err
-	}
-	f := &server{}
-	if err := f.start(ctx, clusters.Options{Name: "far", CRDs: crds}, cleanup); err != nil {
 		return nil, err
 	}
 	return f, world.cluster.ApplyFiles(ctx, "../../../../config/namespace/namespace.yaml", "../../../../config/rbac")

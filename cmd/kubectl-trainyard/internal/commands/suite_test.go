@@ -49,17 +49,18 @@ type server struct {
 	dynamic    dynamic.Interface
 }
 
-// start starts the cluster.
-func (s *server) start(ctx context.Context, options clusters.Options, cleanup func(func() error)) (err error) {
-	if s.cluster, err = clusters.Start(ctx, options); err != nil {
-		return err
+// startServer starts a cluster.
+func startServer(ctx context.Context, cleanup func(func() error), options clusters.Options, crds ...clusters.ModuleFile) (*server, error) {
+	started, err := stage.StartServer(ctx, cleanup, options, crds...)
+	if err != nil {
+		return nil, err
 	}
-	cleanup(s.cluster.Stop)
+	s := &server{cluster: started.Cluster}
 	if s.kubernetes, err = kubernetes.NewForConfig(s.cluster.Config); err != nil {
-		return err
+		return nil, err
 	}
 	s.dynamic, err = dynamic.NewForConfig(s.cluster.Config)
-	return err
+	return s, err
 }
 
 // world is a cluster with an agent that runs its TrainJobs on simulated nodes. The tests share it.
@@ -86,14 +87,8 @@ func setUp(t *testing.T) string {
 
 func startWorld(ctx context.Context, cleanup func(func() error)) (*server, error) {
 	ctx = context.WithoutCancel(ctx) // On a busy machine the linker needs more time than clusters may take to start.
-	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
+	w, err := startServer(ctx, cleanup, clusters.Full("plugin", clusters.NodeShape{Count: 2}), clusters.HubCRDs)
 	if err != nil {
-		return nil, err
-	}
-	o := clusters.Full("plugin", clusters.NodeShape{Count: 2})
-	o.CRDs = crds
-	w := &server{}
-	if err := w.start(ctx, o, cleanup); err != nil {
 		return nil, err
 	}
 	agent, err := clusters.Build(ctx, "worker-agent")
@@ -193,9 +188,7 @@ spec:
     template: {spec: {template: {metadata: {annotations: {%s}}}}}}]}}}}]
   %s
 `, j.name, j.namespace, j.runtime, max(j.nodes, 1), replicatedJob, strings.Join(annotations, ", "), j.spec)
-	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.Apply(t.Context(), manifest))
 }
 
 // buffer is written by one goroutine and read by another.
@@ -303,16 +296,12 @@ func patchPod(t *testing.T, pod *corev1.Pod, patch string, subresources ...strin
 	t.Helper()
 	_, err := world.kubernetes.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch),
 		metav1.PatchOptions{}, subresources...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
 
 func patch(t *testing.T, resource schema.GroupVersionResource, namespace, name, patch string, subresources ...string) {
 	t.Helper()
 	_, err := world.dynamic.Resource(resource).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{}, subresources...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
