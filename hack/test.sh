@@ -9,8 +9,9 @@
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
-# what lies under test/e2e-multicluster, and what starts clusters under hack, integration is every other
-# package whose tests depend on test/clusters (real API servers), but concurrent
+# what lies under test/e2e-multicluster, and what starts clusters under hack;
+# integration is every other package whose tests depend on test/clusters (real
+# API servers), but concurrent
 # if it is one of those that run with the race detector. Of the rest, unit is what
 # has goroutines or locks, with the race detector, and sequential is what has
 # none, without: both are run by unit. Harness is every package of the other

@@ -25,7 +25,8 @@
 //
 //	s := &scene{Scene: shared.Get(t).Scene(t)}
 //
-// ShareWith is for tests of one whole cluster, for instance with nodes and controllers: StartServer starts it.
+// ShareWith is for tests of one whole cluster, for instance with nodes and controllers: StartServer starts it,
+// and RunProgram a manager or an agent beside it.
 //
 // Only the start, Events and Warnings are safe for concurrent use. prepare calls Cleanup, before the tests run.
 package stage

@@ -4,17 +4,17 @@
 package stage
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
-
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 // startLimit is for a program on a machine that may be busy.
@@ -49,9 +49,9 @@ func RunProgram(t testing.TB, cluster *clusters.Cluster, name, binary string, fl
 			t.Logf("log of %s:\n%s", p.Name, log[max(0, len(log)-20_000):])
 		}
 	})
-	check.Within(startLimit, 50*time.Millisecond)(t, p.Name+" to be ready", func(g gomega.Gomega) {
-		g.Expect(ports.Ready(t.Context(), health)).To(gomega.Succeed())
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	check.Must(t, yard.AwaitReady(ctx, process, health))
 	return p
 }
 

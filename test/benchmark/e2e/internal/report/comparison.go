@@ -15,7 +15,7 @@ import (
 
 // Comparison is the present tree against a baseline, on fleets that are alike.
 type Comparison struct {
-	// Present and Baseline are the commits of which the programs were built.
+	// Present and Baseline are the commits from which the programs were built.
 	Present  string `json:"present"`
 	Baseline string `json:"baseline"`
 	Pairs    []Pair `json:"pairs"`
