@@ -20,9 +20,9 @@ output=_output/test
 mkdir -p "$output"
 rm -f "$output/contract.json"
 export GOMAXPROCS=1 GOGC=400 # As in hack/test.sh.
-# The tests compile upstream's suites with our code.
+# The tests compile upstream's suites with our code. bin/kubectl is a link to the control plane, or into a release.
 code=$(go -C test/contract list -export -deps -f '{{.BuildID}}' ./framework | git hash-object --stdin)
-TRAINYARD_INPUTS="$code $(hack/inputs.sh bin/controlplane bin/jobset-manager config)"
+TRAINYARD_INPUTS="$code $(hack/inputs.sh bin/kubectl bin/jobset-manager config)"
 export TRAINYARD_INPUTS
 cd test/contract
 exec "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \

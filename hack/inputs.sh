@@ -10,5 +10,5 @@
 # modules the scripts of hack/ set TRAINYARD_INPUTS to the checksum of what is outside.
 
 set -euo pipefail
-files=$(find "$@" -type f | sort)
+files=$(find -L "$@" -type f | sort)
 printf '%s\n' "$files" "$(git hash-object --stdin-paths <<<"$files")" | git hash-object --stdin
