@@ -1,0 +1,74 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// The program docs writes the parts of documents that follow from rows in code: each between two comments that name it.
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+//go:generate go run . ../..
+
+// section is a part of a document. Its text is Markdown, a table in most cases.
+type section struct {
+	// document is the path from the root of the repository. name is unique in it.
+	document, name string
+	// source is the path of the rows.
+	source string
+	text   func() (string, error)
+}
+
+var sections = []section{}
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) != 2 {
+		log.Fatal("usage: docs ROOT")
+	}
+	for i := range sections {
+		if err := write(os.Args[1], &sections[i]); err != nil {
+			log.Fatalf("docs: %s of %s: %v", sections[i].name, sections[i].document, err)
+		}
+	}
+}
+
+// write replaces the text of a section. The file is not written if the text is there already.
+func write(root string, s *section) error {
+	path := filepath.Join(root, s.document)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := s.text()
+	if err != nil {
+		return err
+	}
+	begin, end := fmt.Sprintf("<!-- %s: make generate writes it from %s -->\n", s.name, s.source), fmt.Sprintf("<!-- end of %s -->\n", s.name)
+	head, rest, found := strings.Cut(string(before), begin)
+	_, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return fmt.Errorf("the document needs the lines %q and %q", begin, end)
+	}
+	after := head + begin + "\n" + strings.TrimSpace(text) + "\n\n" + end + tail
+	if after == string(before) {
+		return nil
+	}
+	return os.WriteFile(path, []byte(after), 0o644)
+}
+
+// table formats rows as a Markdown table. The first row is the heading.
+func table(rows [][]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+	return b.String()
+}
