@@ -21,7 +21,7 @@ const (
 		"We refuse to break it. Upstream validates updates of ClusterTrainingRuntimes only."
 )
 
-// differences lists all differences. docs/design.md has the same list in prose.
+// differences lists all differences. docs/trainjobs.md has the same list in prose.
 var differences = []difference{
 	{
 		suite: "webhooks",

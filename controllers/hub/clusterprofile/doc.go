@@ -7,7 +7,8 @@
 // A ClusterProfile of the one namespace that is read becomes a WorkerCluster of the same name. The controller writes of
 // it, after its creation: the labels that come from the profile; and spec.unschedulable, to cordon a worker whose
 // profile is gone. Everything else of a WorkerCluster is the admin's. A WorkerCluster that does not name the profile in
-// its annotation AnnotationClusterProfile is never written.
+// its annotation AnnotationClusterProfile is never written. An owner reference could not say that: a cluster-scoped
+// object cannot have a namespaced owner, and nothing is to be deleted with a profile.
 //
 // Nothing that an inventory says stops a job. If a profile is gone, the manager cordons its worker. The manager ignores
 // what the status of a profile says about the health of its cluster, because its own probe decides. A hub whose
