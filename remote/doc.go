@@ -37,6 +37,12 @@
 // no client can write to another worker. When the last TCP connection has closed, another cluster may take the address.
 // So a probe makes the next connection, and nothing else is sent until the probe is answered.
 //
+// # Writes
+//
+// No request that changes something is sent, to a worker or by OnlyLeaderWrites to the hub, unless this process
+// certainly leads (writes.go). Options says how long each kind of request may take: the answer to a creation is awaited
+// for longer than an API server works on it.
+//
 // # Rotation and outages
 //
 // New credentials for the same host replace the transport under the clients and caches. Running watches keep their old

@@ -6,6 +6,10 @@
 //
 // Any number of replicas can run. The one with the lease works. The others keep caches filled and take over.
 //
+// controllers.go puts the controllers together, and perworker.go those of which each worker has its own. options.go has
+// the flags, caches.go what the hub's caches hold, events.go how fast Events are written, and namespaces.go which
+// namespaces are protected.
+//
 // Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with one line on standard error that says why.
 package main
 

@@ -30,7 +30,8 @@
 // # Answers
 //
 // An answer is as old as the last decision about the job. Pass does not decide again about a job that a change cannot
-// help. So the reason is right, but the numbers in the message can be old. Explain gives the present numbers.
+// help. So the reason is right, but the numbers in the message can be old. Explain gives the present numbers. Both say
+// of a worker that it is held for another job (answer.go, held.go).
 //
 // # Cost
 //

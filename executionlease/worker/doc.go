@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package worker is the worker's part of the execution lease. It stops the copies of a hub that is silent for too long,
-// so that the hub can run their jobs elsewhere. Package executionlease/protocol makes the decisions.
+// Package worker is the worker's part of the execution lease: fencing. It stops the copies of a hub that is silent for
+// too long, so that the hub can run their jobs elsewhere. Package executionlease/protocol makes the decisions.
 //
 //	fencer, err := workerlease.Add(mgr, workerlease.Options{Identity: name, Election: &workerlease.Election{...}})
 //	err = trainjob.Add(ctx, mgr, trainjob.Options{Gate: fencer.Gate, Rechecks: fencer.Rechecks()})

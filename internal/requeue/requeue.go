@@ -1,7 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package requeue says when a controller looks at a key again.
+// Package requeue says when a controller looks at a key again: after a conflict or a lag of its cache, and when an
+// object changes too often to be written each time (Pace).
 package requeue
 
 import (

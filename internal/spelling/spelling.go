@@ -1,7 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spelling finds what somebody may have meant.
+// Package spelling finds the name that somebody may have meant, for messages that ask "did you mean". Its tests check
+// the words and names of the code, and the files, functions and metrics that documents name.
 package spelling
 
 import (

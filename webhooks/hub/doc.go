@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hub has the webhooks of a hub's manager, to which config/webhook-hub sends TrainJobs. They check a job as the
-// agent would check its copy (webhooks.go, with webhooks/validation), refuse changes that the copy would not get
-// (late.go), and give the manager's spec.managedBy to the jobs of some namespaces (adopt.go).
+// agent would check its copy (webhooks.go, with webhooks/validation) and as placement sees it (Hub), refuse changes
+// that the copy would not get (late.go), and give the manager's spec.managedBy to the jobs of some namespaces
+// (adopt.go).
 //
 // Use: call New, and Register with the webhook server of a process that has certificates.
 //

@@ -9,7 +9,7 @@
 //	notLost      it answers, or its connection has not given it up: conditions about a loss are taken back
 //	withinGrace  it is away for less than spec.failover.gracePeriod: nothing is written about its jobs
 //	unclear      it is away for longer, but not known to be unreachable (401, another cluster, connecting): no loss
-//	paused       it is lost together with so many others that the hub seems to be cut off
+//	paused       it is lost together with so many others that the hub seems to be cut off (pause.go)
 //	lost         the failover of each job says what happens to the job
 //	elsewhere    for one job: the worker's name now leads to another cluster than the cluster of the job
 //	gone         the WorkerCluster was deleted: its jobs stay, and their Dispatches say what an admin can do

@@ -23,6 +23,11 @@
 //	evicting      the attempt has to end: delete the copy, and end the attempt when nothing of it is left (evict.go)
 //	finished      the copy has ended: the TrainJob says so at once, and then the Dispatch (status.go)
 //
+// A copy has the spec, labels and annotations of its job that copy.go chooses. The worker gets the job's namespace
+// (namespaces.go) and runtime (runtimes.go), and nothing else: no Secrets, ConfigMaps or volumes. answers.go says which
+// answers of a worker refuse the copy, hanging.go when a creation hangs for too long, and stuck.go when a copy can
+// never start. A copy has the name of its job, so the worker itself refuses a second creation.
+//
 // No attempt ends because a cache does not show a copy. lookFor (presence.go) asks the worker's API server, and says
 // with one word what there is: the current copy, a second or an older copy, a foreign TrainJob, something that is left of
 // the copy (JobSet, Jobs, pods), something that may still arrive, or nothing.
@@ -41,7 +46,8 @@
 // it.
 //
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
-// keys come again with the next connection (package perworker). It remembers what matters for the seconds in which a
-// cache lags behind our own writes. A process that loses it repeats requests, and assumes the worst of creations that
-// got no answer (unanswered.go).
+// keys come again with the next connection. Until the worker has been swept, package perworker keeps back the keys for
+// which a copy could be created. The mirror remembers what matters for the seconds in which a cache lags behind our own
+// writes. A process that loses it repeats requests, and assumes the worst of creations that got no answer
+// (unanswered.go).
 package mirror

@@ -18,7 +18,8 @@
 // caches. decide (state.go) says what to do. A Workload that needs a worker comes onto the waiting list (waiting.go).
 // The list is served in the order of priority and age, with one question to placement each. The room is kept until the
 // pods of the job are counted on the worker. If the nominated worker does not admit the job, and another worker has
-// room, the other worker is nominated instead.
+// room, the other worker is nominated instead. A worker that did not admit it is not asked again for a while
+// (progress.go). targets.go says which clusters MultiKueue may use.
 //
 // # What it relies on
 //

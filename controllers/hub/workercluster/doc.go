@@ -1,7 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workercluster keeps a connection for every WorkerCluster, and writes into its status what the worker has.
+// Package workercluster keeps a connection for every WorkerCluster, says whether the worker is Ready, and writes into
+// the status what the worker has. Of two WorkerClusters that lead to one cluster it calls one Duplicate.
 //
 // Reconcile loads the credentials, passes them to the remote.Fleet (which never blocks), and computes the status from
 // the connection's state (status.go) and from its inventory (capacity.go). The Fleet uses a connection only with a

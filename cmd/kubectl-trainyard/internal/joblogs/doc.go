@@ -20,6 +20,7 @@
 //
 // Watch out:
 //
+//   - The RBAC of the cluster with the pods decides who may read logs. The hub passes nothing on.
 //   - The JobSet is read if the user may read it. Without it, it is not known how many nodes a step has and what it
 //     waits for.
 //   - For a pod without a node, the API server answers with an empty log and no error. So the pod is checked first.

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demand derives what a TrainJob needs from the job and its runtime. It uses the code that builds the JobSet on
-// a worker: the trainer module's runtime framework. Placement uses it, and so do tools that ask what placement would
-// do.
+// Package demand derives what a TrainJob needs from the job and its runtime: its PodSets (pods.go), how large it may be
+// (limits.go) and its priority (priority.go). It uses the code that builds the JobSet on a worker: the trainer module's
+// runtime framework. Placement uses it, and so do tools that ask what placement would do.
 package demand
