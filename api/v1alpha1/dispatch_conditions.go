@@ -67,57 +67,6 @@ const (
 // ReasonNoRoomElsewhere of a False DispatchEvicting: the worker is being drained, and the job fits on no other worker.
 const ReasonNoRoomElsewhere = "NoRoomElsewhere"
 
-// Reasons of DispatchPlaced.
-const (
-	// ReasonPlaced: spec.cluster names the chosen worker.
-	ReasonPlaced = "Placed"
-	// ReasonNoWorkers: no WorkerCluster is registered, or no WorkerCluster is Ready.
-	ReasonNoWorkers = "NoWorkers"
-	// ReasonNoPolicy: there are DispatchPolicies, and none of them matches the job.
-	ReasonNoPolicy = "NoPolicy"
-	// ReasonNoFit: there are Ready workers, but none takes the job. status.explanation has a line for each worker.
-	ReasonNoFit = "NoFit"
-	// ReasonNameConflict: every worker that could take the job has a foreign TrainJob of the same name.
-	ReasonNameConflict = "NameConflict"
-	// ReasonRejected: a worker refused the copy. The message has the worker's words.
-	ReasonRejected = "Rejected"
-	// ReasonRuntimeNotFound: the job's runtime does not exist on the hub.
-	ReasonRuntimeNotFound = "RuntimeNotFound"
-	// ReasonInvalidRuntime: the job's demand cannot be derived from its runtime. The message says why.
-	ReasonInvalidRuntime = "InvalidRuntime"
-	// ReasonTooLarge: the job's demand is too large to be counted. The message names what is too large, and the limit.
-	ReasonTooLarge = "TooLarge"
-	// ReasonPriorityClassNotFound: the hub has no PriorityClass of the name in annotation trainyard.dev/priority-class.
-	ReasonPriorityClassNotFound = "PriorityClassNotFound"
-	// ReasonPriorityClassNotAllowed: the job names a PriorityClass, by annotation or in its pods, that its policy forbids.
-	ReasonPriorityClassNotAllowed = "PriorityClassNotAllowed"
-	// ReasonQueued: an earlier job waits for room, and the policy (StrictFIFO), its demand or a reservation holds this job
-	// back.
-	ReasonQueued = "Queued"
-	// ReasonReserved: a worker is reserved for the job, which waits until enough is free there.
-	ReasonReserved = "Reserved"
-	// ReasonPreempting: jobs of lower priority are being stopped to make room for the job on one worker.
-	ReasonPreempting = "Preempting"
-	// ReasonUnknownCopy: a worker has a copy with the job's name that is not on record and may be running. The message
-	// says how to decide about the copy.
-	ReasonUnknownCopy = "UnknownCopy"
-	// ReasonWriteRefused: the manager cannot record the job's placement. The condition WriteRefused says why.
-	ReasonWriteRefused = "WriteRefused"
-	// ReasonProtectedNamespace: the manager does not dispatch jobs of this namespace: it is in --protected-namespaces, is
-	// the manager's own, or a namespace of Kubernetes, Trainyard, Kubeflow Trainer, JobSet or Kueue.
-	ReasonProtectedNamespace = "ProtectedNamespace"
-	// ReasonAttemptsExhausted: the job has had the highest possible attempt number.
-	ReasonAttemptsExhausted = "AttemptsExhausted"
-	// ReasonSuspended: the TrainJob has spec.suspend: true, so it is not placed. If it was placed, its attempt ends.
-	ReasonSuspended = "Suspended"
-	// ReasonManagedByMultiKueue: MultiKueue of the hub's Kueue dispatches the job, so Trainyard does not. The message says
-	// how to change that. As a reason of DispatchMirrored: the copy was stopped for this reason.
-	ReasonManagedByMultiKueue = "ManagedByMultiKueue"
-	// ReasonWaitingForWorkload: the job is in a queue of the hub's Kueue. Its Workload does not show an admission yet,
-	// or the hub does not have a ResourceFlavor that Kueue has assigned, and that hubFlavors of the policy requires.
-	ReasonWaitingForWorkload = "WaitingForWorkload"
-)
-
 // Reasons of DispatchMirrored. ReasonNameConflict and ReasonRejected are shared with DispatchPlaced.
 const (
 	// ReasonRuntimeInUse begins the message of a refusal: the worker has an earlier version of the job's runtime, copies that

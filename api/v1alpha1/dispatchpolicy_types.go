@@ -32,14 +32,6 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// Reasons of DispatchPlaced that come from a job's policy and pin.
-const (
-	// ReasonInvalidPolicy: the job's DispatchPolicy has a fault. Until it is repaired, the job waits.
-	ReasonInvalidPolicy = "InvalidPolicy"
-	// ReasonInvalidPin: the job's annotation trainyard.dev/clusters is not a label selector.
-	ReasonInvalidPin = "InvalidPin"
-)
-
 // ReasonPinMismatch in DispatchStatus.Explanation: the job's annotation trainyard.dev/clusters does not select the
 // worker.
 const ReasonPinMismatch = "PinMismatch"

@@ -8,7 +8,6 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
-	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Answer says what a waiting job waits for, as of the last decision about it. ok is false for a job that is not on the
@@ -28,7 +27,7 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	if e.reservation != nil {
 		return e.reservation.answer(c.raw), true
 	}
-	if waitsBehind(c.answer.Reason) {
+	if holdsBack(c.answer.Reason) {
 		return dispatch.Decision{
 			Reason: v1alpha1.ReasonQueued, Message: "older jobs with the same demand wait too", Policy: c.answer.Policy,
 		}, true
@@ -36,12 +35,8 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	return c.answer, true
 }
 
-// waitsBehind says whether a reason of the first job of a class makes the other jobs of the class wait for the first
-// job.
-func waitsBehind(reason string) bool {
-	obstacle := record.ObstacleOf(reason)
-	return obstacle == record.NoRoom || obstacle == record.OtherJobs
-}
+// holdsBack says whether a reason of the first job of a class makes the other jobs of the class wait for the first job.
+func holdsBack(reason string) bool { return v1alpha1.ObstacleOf(reason).HoldsBack() }
 
 // tell reports the answer for the first job of a class if it has changed, and the same for the other jobs.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
@@ -51,7 +46,7 @@ func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	}
 	c.told = now
 	p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
-	if last.entry == nil || last.reason == now.reason || waitsBehind(last.reason) && waitsBehind(now.reason) {
+	if last.entry == nil || last.reason == now.reason || holdsBack(last.reason) && holdsBack(now.reason) {
 		return
 	}
 	for _, e := range c.entries[1:] {

@@ -78,7 +78,7 @@ func (c *class) countReasons(jobs map[string]int) {
 		reason = c.answer.Reason
 	}
 	jobs[reason]++
-	if waitsBehind(reason) {
+	if holdsBack(reason) {
 		reason = v1alpha1.ReasonQueued
 	}
 	if own > 1 {
@@ -108,7 +108,7 @@ func devicesOf(podSets []v1alpha1.PodSet) dispatch.Resources {
 func (q *Queue) First(limit int) []Job {
 	var heads []*entry
 	for _, c := range q.classes {
-		if c.told.entry != nil && waitsBehind(c.answer.Reason) {
+		if c.told.entry != nil && holdsBack(c.answer.Reason) {
 			heads = append(heads, c.head())
 		}
 	}

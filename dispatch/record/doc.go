@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package record reads and edits the record of a job, its Dispatch: in which state the record is (StateOf), what may
-// follow (State.Next), what keeps a job from getting a worker (ObstacleOf), and what each event changes in the status
-// or the spec. A controller begins with a switch over StateOf. Package internal/records writes what is edited here.
+// follow (State.Next), and what each event changes in the status or the spec. A controller begins with a switch over
+// StateOf. Package internal/records writes what is edited here.
 //
 // Several controllers write a Dispatch, each with an optimistic lock and from what it has read. So the state is no
 // field that somebody could forget to set: it is computed from the record, and every transition is one write. What a

@@ -23,7 +23,10 @@ type section struct {
 	text   func() (string, error)
 }
 
-var sections = []section{}
+var sections = []section{
+	{"docs/policy.md", "waiting reasons", "api/v1alpha1/dispatch_placed.go", waitingReasons},
+	{"docs/policy.md", "kinds of waiting reasons", "api/v1alpha1/dispatch_placed.go", obstacles},
+}
 
 func main() {
 	log.SetFlags(0)

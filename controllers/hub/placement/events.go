@@ -25,15 +25,19 @@ func (w *writer) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispat
 func (w *writer) recordWaiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) {
-	note := decision.Reason + ": " + decision.Message
-	if len(explanation) > 0 && isAboutWorkers(decision.Reason) {
+	obstacle, note := v1alpha1.ObstacleOf(decision.Reason), decision.Reason+": "+decision.Message
+	if len(explanation) > 0 && obstacle.ShowsWorkers() {
 		lines := make([]string, len(explanation))
 		for i, line := range explanation {
 			lines[i] = fmt.Sprintf("%s: %s: %s", line.Cluster, line.Reason, line.Message)
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
-	w.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
+	eventType := corev1.EventTypeNormal
+	if obstacle.NeedsRepair() {
+		eventType = corev1.EventTypeWarning
+	}
+	w.Recorder.Eventf(job, d, eventType, "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
 }
 
 // recordTrialRefused says that a worker would refuse the copy of a job, so that no jobs are stopped for it there.
@@ -51,19 +55,4 @@ func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
 func (w *writer) recordConcluded(f observation, end *metav1.Condition) {
 	w.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
 		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, f.dispatch.Spec.Attempt, f.dispatch.Spec.Cluster)
-}
-
-// isAboutWorkers is false where other jobs are the reason.
-func isAboutWorkers(reason string) bool {
-	return record.ObstacleOf(reason) != record.OtherJobs
-}
-
-// eventType is a warning for what somebody has to repair: no change of the fleet will help.
-func eventType(reason string) string {
-	switch record.ObstacleOf(reason) {
-	case record.Fault, record.MultiKueue:
-		return corev1.EventTypeWarning
-	default:
-		return corev1.EventTypeNormal
-	}
 }

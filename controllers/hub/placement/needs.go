@@ -78,7 +78,6 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
-	reference := typed.Spec.RuntimeRef
 	// Package dispatch reports what is wrong with the policies.
 	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
 	var rules *v1alpha1.DispatchPolicy
@@ -94,11 +93,9 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	trainjobs.SetHubFlavors(typed, flavors)
 	derived, err := n.demands.Of(ctx, typed)
 	var status apierrors.APIStatus
-	switch {
-	case errors.Is(err, demand.ErrRuntimeNotFound):
-		return &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
-	case errors.Is(err, demand.ErrTooLarge):
-		return &dispatch.Decision{Reason: v1alpha1.ReasonTooLarge, Message: err.Error()}, nil
+	switch obstacle := demand.Decision(err); {
+	case obstacle != nil:
+		return obstacle, nil
 	case errors.As(err, &status):
 		return nil, err
 	case err != nil:
@@ -113,15 +110,12 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	var wrong *demand.ClassError
 	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
 	if !job.QueuedOnHub || job.WorkerQueue != "" { // Otherwise the label is for the hub's Kueue, and stays on the hub.
 		named.OfQueue = job.Labels[v1alpha1.LabelWorkloadPriorityClass]
 	}
-	if job.Priority, err = demand.Priorities(classes.Items).Of(named, rules); errors.As(err, &wrong) {
-		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
-	}
-	return nil, nil //nolint:nilnil // There is no obstacle before workers are asked.
+	job.Priority, err = demand.Priorities(classes.Items).Of(named, rules)
+	return demand.Decision(err), nil
 }
 
 // hubFlavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing that
@@ -180,7 +174,7 @@ func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstruct
 func waitsSince(f observation) time.Time {
 	if record.AttemptOf(f.dispatch) == record.Waiting {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		if placed != nil && !record.ObstacleOf(placed.Reason).IsGate() {
+		if placed != nil && !v1alpha1.ObstacleOf(placed.Reason).IsGate() {
 			return placed.LastTransitionTime.Time
 		}
 	}

@@ -81,16 +81,18 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 		return nil, warnings, err
 	}
 	obstacle, err := r.needs.demand(ctx, f, job)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, warnings, err
-	case obstacle == nil:
-	case obstacle.Reason == v1alpha1.ReasonTooLarge:
-		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, obstacle.Message)}, warnings, nil
-	case obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
-		return nil, warnings, nil // Whoever looks at the form of the job says it.
-	default:
-		warnings = append(warnings, obstacle.Message)
+	}
+	if obstacle != nil {
+		switch v1alpha1.PlacedReasonOf(obstacle.Reason).Review {
+		case v1alpha1.ReviewRefuses:
+			return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, obstacle.Message)}, warnings, nil
+		case v1alpha1.ReviewSilent:
+			return nil, warnings, nil
+		case v1alpha1.ReviewWarns:
+			warnings = append(warnings, obstacle.Message)
+		}
 	}
 	workers, err := r.workers(ctx)
 	if err != nil {
@@ -149,7 +151,7 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 	switch {
 	case decision.Cluster != "":
 		return nil
-	case !record.ObstacleOf(decision.Reason).IsForRoom(): // No worker has been asked.
+	case !v1alpha1.ObstacleOf(decision.Reason).IsForRoom(): // No worker has been asked.
 		return []string{"the job waits: " + decision.Message}
 	case len(registered) == 0:
 		return []string{"the job waits: no WorkerCluster is registered"}

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"slices"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -209,12 +207,6 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 		}
 	}
 	return ""
-}
-
-// runtimeMissing is what a user can act on.
-func runtimeMissing(reference trainer.RuntimeRef) string {
-	return fmt.Sprintf("spec.runtimeRef: %s %q is not on the hub; create it there, and the job goes on",
-		ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind), reference.Name)
 }
 
 // failoverOf is what happens to a job on a worker if the worker is lost. It is decided when the job is placed, because

@@ -14,14 +14,6 @@ import (
 	"github.com/trainyard/trainyard/internal/health"
 )
 
-// waitingAdvice says what the owner of a job, or the admin of a worker, can do about the reason for which a job waits.
-var waitingAdvice = map[string]string{
-	v1alpha1.ReasonNoFit: "wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks",
-	v1alpha1.ReasonRejected: "change what the table of workers names, in the job or on the worker; a worker that has refused the job is asked " +
-		"again after a back-off, and when the job changes",
-	v1alpha1.ReasonRuntimeNotFound: "create the runtime on the hub, or create the job again with another spec.runtimeRef",
-}
-
 // nowhereAdvice is for a job that waits for no room.
 const nowhereAdvice = "change the job, its policy or the workers as the table of workers says: as they are, neither the end of another job " +
 	"nor more nodes like those that are there would let it run"
@@ -91,11 +83,11 @@ func (f Observation) health() string {
 // advice says what to do about the copy's trouble, or about the reason for which the job waits.
 func (f Observation) advice() string {
 	if f.State() == Waiting {
-		reason := jobs.Reason(f.Dispatch)
-		if reason == v1alpha1.ReasonNoFit && fitsNowhere(f.Dispatch.Status.Explanation) {
+		reason := v1alpha1.PlacedReasonOf(jobs.Reason(f.Dispatch))
+		if reason.Obstacle == v1alpha1.ObstacleNoRoom && fitsNowhere(f.Dispatch.Status.Explanation) {
 			return nowhereAdvice
 		}
-		return waitingAdvice[reason]
+		return reason.Advice
 	}
 	healthy := f.healthy()
 	if healthy == nil || healthy.Status != metav1.ConditionFalse {

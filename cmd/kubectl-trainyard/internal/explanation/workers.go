@@ -56,11 +56,8 @@ func withoutScore(e v1alpha1.ClusterExplanation) string {
 
 // Message returns in one line why the job of a Dispatch is placed or waits. It is empty for a mere summary.
 func Message(d *v1alpha1.Dispatch) string {
-	switch jobs.Reason(d) {
-	case v1alpha1.ReasonNoFit, v1alpha1.ReasonNoWorkers:
-		if len(d.Status.Explanation) > 0 {
-			return ""
-		}
+	if len(d.Status.Explanation) > 0 && v1alpha1.PlacedReasonOf(jobs.Reason(d)).SumsUp {
+		return ""
 	}
 	return oneLine(jobs.Message(d))
 }

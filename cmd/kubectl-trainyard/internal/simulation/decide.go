@@ -6,7 +6,6 @@ package simulation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -140,11 +139,11 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	}
 	trainjobs.SetHubFlavors(placed, flavors)
 	needs, err := w.demands.Of(ctx, placed)
-	switch {
-	case errors.Is(err, demand.ErrRuntimeNotFound):
+	switch obstacle := demand.Decision(err); {
+	case obstacle != nil && obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
 		return job, nil, w.runtimeMissing(ctx, trainJob)
-	case errors.Is(err, demand.ErrTooLarge):
-		return job, &dispatch.Decision{Reason: v1alpha1.ReasonTooLarge, Message: err.Error()}, nil
+	case obstacle != nil:
+		return job, obstacle, nil
 	case err != nil:
 		return job, nil, err
 	}
@@ -154,14 +153,11 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
 		}
 	}
-	var wrong *demand.ClassError
 	named := demand.Named{
 		Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses, OfQueue: trainJob.Labels[v1alpha1.LabelWorkloadPriorityClass],
 	}
-	if job.Priority, err = w.classes.Of(named, rules); errors.As(err, &wrong) {
-		return job, &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
-	}
-	return job, nil, nil
+	job.Priority, err = w.classes.Of(named, rules)
+	return job, demand.Decision(err), nil
 }
 
 // runtimeMissing returns an error that names the most similar runtime.

@@ -26,10 +26,30 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
-// ErrRuntimeNotFound means that the hub does not have the job's runtime.
-var ErrRuntimeNotFound = errors.New("runtime not found")
+// Obstacle is an error for which a job waits, whatever the workers have.
+type Obstacle struct {
+	// Reason is the reason of the condition Placed. Message says what to change.
+	Reason, Message string
+}
+
+// Error implements error.
+func (o *Obstacle) Error() string { return o.Message }
+
+func obstacle(reason, format string, args ...any) error {
+	return &Obstacle{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Decision returns what a job waits for because of an error, nil if the error is no Obstacle and wraps none.
+func Decision(err error) *dispatch.Decision {
+	var o *Obstacle
+	if !errors.As(err, &o) {
+		return nil
+	}
+	return &dispatch.Decision{Reason: o.Reason, Message: err.Error()}
+}
 
 // Demand is what a job needs.
 type Demand struct {
@@ -63,9 +83,9 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime does not exist. It wraps ErrTooLarge
-// if the demand is beyond a limit. Any other error says what is wrong with the job or the runtime, or why it could not
-// be read. Pass a copy of the job: the trainer module writes to it.
+// Of returns the demand of a job. The error wraps an Obstacle if the runtime does not exist, or if the demand is beyond a
+// limit. Any other error says what is wrong with the job or the runtime, or why it could not be read. Pass a copy of the
+// job: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {
@@ -167,7 +187,8 @@ func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 		return nil, "", fmt.Errorf("spec.runtimeRef: kind %q of group %q is not known; known are %s and %s of group %s",
 			*reference.Kind, *reference.APIGroup, trainer.ClusterTrainingRuntimeKind, trainer.TrainingRuntimeKind, trainer.GroupVersion.Group)
 	case apierrors.IsNotFound(err):
-		return nil, "", ErrRuntimeNotFound
+		return nil, "", obstacle(v1alpha1.ReasonRuntimeNotFound, "spec.runtimeRef: %s %q is not on the hub; create it there, and the job goes on",
+			*reference.Kind, reference.Name)
 	case err != nil:
 		return nil, "", fmt.Errorf("get %s %q: %w", *reference.Kind, reference.Name, err)
 	}

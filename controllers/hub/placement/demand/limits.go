@@ -5,7 +5,6 @@ package demand
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -30,12 +29,9 @@ const (
 	MaxBytes = 128 << 10
 )
 
-// ErrTooLarge is for a job whose demand is beyond a limit. Errors that wrap it name the field, the value and the limit.
-var ErrTooLarge = errors.New("the job is too large")
-
-// tooLarge returns an ErrTooLarge.
+// tooLarge is for a job whose demand is beyond a limit. The message names the field, the value and the limit.
 func tooLarge(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
+	return obstacle(v1alpha1.ReasonTooLarge, "the job is too large: "+format, args...)
 }
 
 // limitResources fails if all pods together request more than MaxResources different ones. It runs before amounts are

@@ -4,7 +4,6 @@
 package demand
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // jobOf returns a job and its runtime.
@@ -119,7 +120,7 @@ func TestLimits(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), test.want) {
+			if Decision(err) == nil || Decision(err).Reason != v1alpha1.ReasonTooLarge || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("derive: %v, want %q: %s", err, test.want, test.reason)
 			}
 			if demand.PodSets != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // OfPods returns the PodSet of equal pods of any kind of job: its name, how many there are, and what each one has. The
-// error says what no Dispatch could record, or wraps ErrTooLarge.
+// error says what no Dispatch could record, or is an Obstacle.
 func OfPods(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, error) {
 	pod = pod.DeepCopy()
 	if err := completeRequests([]*corev1.PodSpec{pod}); err != nil {
@@ -21,7 +21,7 @@ func OfPods(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, err
 	return podSet, checkForm(&podSet)
 }
 
-// Limit fails if a demand is too large to decide about. The error wraps ErrTooLarge.
+// Limit fails if a demand is too large to decide about. The error is an Obstacle.
 func Limit(podSets []v1alpha1.PodSet) error { return limitPodSets(podSets) }
 
 // podSetOf is a PodSet without a role. The requests of its pod are complete: see completeRequests.

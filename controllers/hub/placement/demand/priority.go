@@ -15,21 +15,6 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// ClassError is for a job that names a PriorityClass which it cannot have.
-type ClassError struct {
-	// Reason is the reason of the condition Placed: PriorityClassNotFound or PriorityClassNotAllowed.
-	Reason string
-	// Message names the field, the class, and the classes that are possible.
-	Message string
-}
-
-// Error implements error.
-func (e *ClassError) Error() string { return e.Message }
-
-func classError(reason, format string, args ...any) error {
-	return &ClassError{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
 const (
 	// systemPrefix begins the names of Kubernetes' own classes. highestOfUsers is the highest value of all other classes.
 	systemPrefix   = "system-"
@@ -63,7 +48,8 @@ type Named struct {
 // Of returns the priority of a job: the value of the class in its annotation, or else the priority of its Workload, or
 // else the highest value of its pods' classes, or else the value of the default class, or 0. A class of pods that the
 // hub does not have does not count: pods are created on a worker, which may have other classes. An annotation is for
-// the hub, so an unknown class in it is a mistake. The error is a *ClassError.
+// the hub, so an unknown class in it is a mistake. The error is an *Obstacle
+// that names the field, the class, and the classes that are possible.
 //
 // In annotation and pods a job may name only classes that its policy permits: with a class of its pods, the worker
 // would stop other pods. If the policy has a list, it is also the list of WorkloadPriorityClasses that go to workers: with
@@ -73,12 +59,12 @@ func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, err
 	annotations, ofPods := named.Annotations, named.OfPods
 	for _, class := range ofPods {
 		if !p.allows(policy, class.Name) {
-			return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed,
+			return 0, obstacle(v1alpha1.ReasonPriorityClassNotAllowed,
 				"priorityClassName of replicated job %q, in the runtime or spec.runtimePatches: %s", class.ReplicatedJob, notAllowed(policy, class.Name))
 		}
 	}
 	if !policy.AllowsWorkloadPriorityClass(named.OfQueue) {
-		return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed, "label %s: DispatchPolicy %s (spec.priorityClasses) does not let the "+
+		return 0, obstacle(v1alpha1.ReasonPriorityClassNotAllowed, "label %s: DispatchPolicy %s (spec.priorityClasses) does not let the "+
 			"job name WorkloadPriorityClass %q; it may name: %s", v1alpha1.LabelWorkloadPriorityClass, policy.Name, shown(named.OfQueue),
 			strings.Join(policy.Spec.PriorityClasses, ", "))
 	}
@@ -86,9 +72,9 @@ func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, err
 		class := p.find(name)
 		switch {
 		case !p.allows(policy, name):
-			return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed, "annotation %s: %s", v1alpha1.AnnotationPriorityClass, notAllowed(policy, name))
+			return 0, obstacle(v1alpha1.ReasonPriorityClassNotAllowed, "annotation %s: %s", v1alpha1.AnnotationPriorityClass, notAllowed(policy, name))
 		case class == nil:
-			return 0, classError(v1alpha1.ReasonPriorityClassNotFound, "annotation %s: the hub has no PriorityClass %q; %s",
+			return 0, obstacle(v1alpha1.ReasonPriorityClassNotFound, "annotation %s: the hub has no PriorityClass %q; %s",
 				v1alpha1.AnnotationPriorityClass, shown(name), p.hint(name))
 		}
 		return class.Value, nil
