@@ -79,19 +79,6 @@ const (
 	// ReasonAwaitingEnd: the copy is being deleted, and has not ended for a minute. The message says what holds it: pods that
 	// end slowly, or a finalizer.
 	ReasonAwaitingEnd = "AwaitingEnd"
-	// ReasonCopyDeleted: somebody deleted the copy on the worker before it had finished.
-	ReasonCopyDeleted = "CopyDeleted"
-	// ReasonPreempted: the copy was stopped to make room for a job of higher priority.
-	ReasonPreempted = "Preempted"
-	// ReasonDrained: the copy was stopped because its worker is being drained.
-	ReasonDrained = "Drained"
-	// ReasonAdmissionTimeout: the worker did not let the copy run within the policy's admissionTimeout.
-	ReasonAdmissionTimeout = "AdmissionTimeout"
-	// ReasonCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
-	ReasonCopyChanged = "CopyChanged"
-	// ReasonJobChanged: the TrainJob or its runtime was changed after the job was placed and before its copy was created. The
-	// job is counted and placed anew.
-	ReasonJobChanged = "JobChanged"
 	// ReasonWorkerLost: the worker has not answered for longer than its grace period, and failover places the job again.
 	ReasonWorkerLost = "WorkerLost"
 )

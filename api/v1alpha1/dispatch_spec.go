@@ -89,22 +89,15 @@ type Counted struct {
 // +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Rejected;Suspended;ManagedByMultiKueue
 type EvictionReason string
 
-// Reasons of an eviction. Each is also the outcome of the attempt that the eviction ends.
+// Reasons of an eviction. Each is the outcome of the attempt that the eviction ends.
 const (
-	// EvictionPreempted says that a job of higher priority takes the room.
-	EvictionPreempted EvictionReason = ReasonPreempted
-	// EvictionDrained says that the worker is being drained, and that the job fits on another worker.
-	EvictionDrained EvictionReason = ReasonDrained
-	// EvictionAdmissionTimeout says that the worker has not let the copy run in time.
-	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
-	// EvictionCopyChanged says that the copy differs from the hub's job, and that the hub cannot change it back.
-	EvictionCopyChanged EvictionReason = ReasonCopyChanged
-	// EvictionRejected says that the worker's Kueue will not admit the copy. It counts as a refusal.
-	EvictionRejected EvictionReason = ReasonRejected
-	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed again.
-	EvictionSuspended EvictionReason = ReasonSuspended
-	// EvictionManagedByMultiKueue says that MultiKueue of the hub's Kueue dispatches the job now.
-	EvictionManagedByMultiKueue EvictionReason = ReasonManagedByMultiKueue
+	EvictionPreempted           = EvictionReason(OutcomePreempted)
+	EvictionDrained             = EvictionReason(OutcomeDrained)
+	EvictionAdmissionTimeout    = EvictionReason(OutcomeAdmissionTimeout)
+	EvictionCopyChanged         = EvictionReason(OutcomeCopyChanged)
+	EvictionRejected            = EvictionReason(OutcomeRejected)
+	EvictionSuspended           = EvictionReason(OutcomeSuspended)
+	EvictionManagedByMultiKueue = EvictionReason(OutcomeManagedByMultiKueue)
 )
 
 // Eviction ends the current attempt: the manager deletes the copy. When no pod of it lives, the job waits again.

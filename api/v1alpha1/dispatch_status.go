@@ -39,22 +39,35 @@ const (
 // +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;JobChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
 type Outcome string
 
-// Outcomes of an attempt. Each is also the reason of the condition that reports it.
+// Outcomes of an attempt. Each is also the reason of the condition that reports it. dispatch/record has a row for each.
 const (
-	OutcomeComplete         Outcome = ReasonComplete
-	OutcomeFailed           Outcome = ReasonFailed
-	OutcomeRejected         Outcome = ReasonRejected
-	OutcomeNameConflict     Outcome = ReasonNameConflict
-	OutcomeCopyDeleted      Outcome = ReasonCopyDeleted
-	OutcomeCopyChanged      Outcome = ReasonCopyChanged
-	OutcomeJobChanged       Outcome = ReasonJobChanged
-	OutcomePreempted        Outcome = ReasonPreempted
-	OutcomeDrained          Outcome = ReasonDrained
-	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout
-	OutcomeSuspended        Outcome = ReasonSuspended
-	OutcomeWorkerLost       Outcome = ReasonWorkerLost
-
+	// OutcomeComplete: the copy is Complete.
+	OutcomeComplete Outcome = ReasonComplete
+	// OutcomeFailed: the copy is Failed.
+	OutcomeFailed Outcome = ReasonFailed
+	// OutcomeRejected: the worker refused the copy, or its Kueue will not admit the copy.
+	OutcomeRejected Outcome = ReasonRejected
+	// OutcomeNameConflict: the worker has a foreign TrainJob of the same name.
+	OutcomeNameConflict Outcome = ReasonNameConflict
+	// OutcomeCopyDeleted: somebody deleted the copy on the worker before it had finished.
+	OutcomeCopyDeleted Outcome = "CopyDeleted"
+	// OutcomeCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
+	OutcomeCopyChanged Outcome = "CopyChanged"
+	// OutcomeJobChanged: the TrainJob or its runtime was changed after the job was placed and before its copy was created.
+	// The job is counted and placed anew.
+	OutcomeJobChanged Outcome = "JobChanged"
+	// OutcomePreempted: the copy was stopped to make room for a job of higher priority.
+	OutcomePreempted Outcome = "Preempted"
+	// OutcomeDrained: the copy was stopped because its worker is being drained, and the job fits on another worker.
+	OutcomeDrained Outcome = "Drained"
+	// OutcomeAdmissionTimeout: the worker did not let the copy run within the policy's admissionTimeout.
+	OutcomeAdmissionTimeout Outcome = "AdmissionTimeout"
+	// OutcomeSuspended: the TrainJob was suspended. When it is resumed, it is placed again.
+	OutcomeSuspended Outcome = ReasonSuspended
+	// OutcomeManagedByMultiKueue: MultiKueue of the hub's Kueue dispatches the job now.
 	OutcomeManagedByMultiKueue Outcome = ReasonManagedByMultiKueue
+	// OutcomeWorkerLost: the worker has not answered for longer than its grace period, and failover places the job again.
+	OutcomeWorkerLost Outcome = ReasonWorkerLost
 )
 
 // Attempt is one past placement.

@@ -16,14 +16,14 @@ import (
 // suspends meanwhile is not moving any more, nor is a job that Kueue has taken back or dispatches itself.
 func IsMoving(dispatch *v1alpha1.Dispatch) bool {
 	state := StateOf(dispatch)
-	if state == None || state == Finished || state == Leaving {
+	if !states[state].mayMove {
 		return false
 	}
 	history := dispatch.Status.History
 	switch {
 	case dispatch.Spec.Eviction != nil:
-		return dispatch.Spec.Eviction.Reason == v1alpha1.EvictionDrained
-	case len(history) == 0 || history[len(history)-1].Outcome != v1alpha1.OutcomeDrained:
+		return EndingOf(dispatch.Spec.Eviction.Reason).Moves
+	case len(history) == 0 || !EndingOf(history[len(history)-1].Outcome).Moves:
 		return false
 	case state == Waiting:
 		placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced)

@@ -35,18 +35,39 @@ const (
 	Leaving
 )
 
+// states has what follows from a state. Transitions has which states may follow.
+var states = [...]struct {
+	name string
+	// live is true if there may be a copy that runs and counts.
+	live bool
+	// mayMove is true if a job that was evicted from a drained worker may still be on its way to another one.
+	mayMove bool
+}{
+	None:     {name: "None"},
+	Waiting:  {name: "Waiting", mayMove: true},
+	Placed:   {name: "Placed", live: true, mayMove: true},
+	Copied:   {name: "Copied", live: true, mayMove: true},
+	Evicting: {name: "Evicting", live: true, mayMove: true},
+	Lost:     {name: "Lost", live: true, mayMove: true},
+	Ended:    {name: "Ended", mayMove: true},
+	Finished: {name: "Finished"},
+	Leaving:  {name: "Leaving"},
+}
+
 // States returns all states.
 func States() []State {
-	return []State{None, Waiting, Placed, Copied, Evicting, Lost, Ended, Finished, Leaving}
+	all := make([]State, len(states))
+	for i := range all {
+		all[i] = State(i)
+	}
+	return all
 }
 
 // String names the state.
-func (s State) String() string {
-	return [...]string{
-		None: "None", Waiting: "Waiting", Placed: "Placed", Copied: "Copied", Evicting: "Evicting", Lost: "Lost", Ended: "Ended",
-		Finished: "Finished", Leaving: "Leaving",
-	}[s]
-}
+func (s State) String() string { return states[s].name }
+
+// Live is true for the states in which there may be a copy that runs and counts.
+func (s State) Live() bool { return states[s].live }
 
 // StateOf reads the state from the record. Nil has the state None.
 func StateOf(d *v1alpha1.Dispatch) State {
@@ -95,30 +116,4 @@ func LostCondition(d *v1alpha1.Dispatch) *metav1.Condition {
 		return nil
 	}
 	return meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
-}
-
-// Live is true for the states in which there may be a copy that runs and counts.
-func (s State) Live() bool {
-	switch s {
-	case Placed, Copied, Evicting, Lost:
-		return true
-	case None, Waiting, Ended, Finished, Leaving:
-	}
-	return false
-}
-
-// Next returns the states that one write can lead to, in order. A write that changes no state is not among them.
-// Package test/laws says of each step who writes it, and why it is safe.
-func (s State) Next() []State {
-	return [...][]State{
-		None:     {Waiting, Placed},
-		Waiting:  {None, Placed, Leaving},
-		Placed:   {Copied, Evicting, Lost, Ended, Finished, Leaving},
-		Copied:   {Placed, Evicting, Lost, Ended, Finished, Leaving},
-		Evicting: {Placed, Copied, Lost, Ended, Finished, Leaving},
-		Lost:     {Placed, Copied, Evicting, Ended, Leaving},
-		Ended:    {Waiting, Placed, Finished, Leaving},
-		Finished: {Leaving},
-		Leaving:  {None},
-	}[s]
 }

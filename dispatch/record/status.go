@@ -58,7 +58,7 @@ func End(
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: message,
 	}, now)
-	if isRefusal(outcome) {
+	if EndingOf(outcome).Refusal {
 		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now)
 	}
 	// The next attempt begins with these. The history, and Mirrored until there is a copy, say why the last attempt ended.
@@ -227,18 +227,6 @@ func AddHistory(
 	})
 	if excess := len(status.History) - historyLimit; excess > 0 {
 		status.History = status.History[excess:]
-	}
-}
-
-// isRefusal is true for an end that speaks against the worker, which is asked again later. Lost and drained workers
-// take no jobs anyway, and a copy that had to make room or was suspended says nothing about the next copy.
-func isRefusal(outcome v1alpha1.Outcome) bool {
-	switch outcome {
-	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeCopyChanged,
-		v1alpha1.OutcomeAdmissionTimeout:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -26,6 +26,8 @@ type section struct {
 var sections = []section{
 	{"docs/policy.md", "waiting reasons", "api/v1alpha1/dispatch_placed.go", waitingReasons},
 	{"docs/policy.md", "kinds of waiting reasons", "api/v1alpha1/dispatch_placed.go", obstacles},
+	{"docs/failures.md", "outcomes", "dispatch/record/outcomes.go", outcomes},
+	{"docs/design.md", "states", "dispatch/record/state.go and transitions.go", states},
 }
 
 func main() {

@@ -4,9 +4,12 @@
 package main
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // waitingReasons is the table of the reasons for which a job waits.
@@ -34,6 +37,42 @@ func obstacles() (string, error) {
 				choose(reason.Obstacle.NeedsRepair(), "Warning", "Normal"),
 			})
 		}
+	}
+	return table(rows), err
+}
+
+// outcomes is the table of the outcomes of attempts.
+func outcomes() (string, error) {
+	meaning, err := comments("api/v1alpha1")
+	rows := [][]string{{"outcome", "meaning", "eviction asked for by", "refusal"}}
+	for _, ending := range record.Endings() {
+		refusal := choose(ending.Refusal, "yes", "no")
+		if ending.Pardoned {
+			refusal = "from the second time on"
+		}
+		rows = append(rows, []string{
+			code(string(ending.Outcome)), meaning["Outcome"+string(ending.Outcome)], code(string(ending.Evictor)), refusal,
+		})
+	}
+	return table(rows), err
+}
+
+// states is the table of the states of a Dispatch, each with the states that may follow and who writes them.
+func states() (string, error) {
+	meaning, err := comments("dispatch/record")
+	rows := [][]string{{"state", "meaning", "what may follow, and who writes it"}}
+	for _, state := range record.States() {
+		var follow []string
+		for _, to := range state.Next() {
+			var writers []string
+			for _, transition := range record.Between(state, to) {
+				if !slices.Contains(writers, string(transition.Writer)) {
+					writers = append(writers, string(transition.Writer))
+				}
+			}
+			follow = append(follow, fmt.Sprintf("%s (%s)", to, strings.Join(writers, ", ")))
+		}
+		rows = append(rows, []string{state.String(), meaning[state.String()], strings.Join(follow, ", ")})
 	}
 	return table(rows), err
 }

@@ -123,9 +123,7 @@ func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.
 func (w Writer) EndCopy(
 	ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, show func(*v1alpha1.DispatchStatus),
 ) error {
-	switch record.AttemptOf(d) {
-	case record.Placed, record.Copied, record.Evicting, record.Lost:
-	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
+	if !record.AttemptOf(d).Live() {
 		return nil
 	}
 	var spent usage

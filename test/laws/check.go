@@ -30,11 +30,8 @@ func Check(before, after *v1alpha1.Dispatch) error {
 		}
 	}
 	wrong := "there is no such transition"
-	for _, transition := range Transitions() {
-		if transition.From != c.from || transition.To != c.to {
-			continue
-		}
-		if wrong = transition.allows(c); wrong == "" {
+	for _, transition := range record.Between(c.from, c.to) {
+		if wrong = allows(transition, c); wrong == "" {
 			return nil
 		}
 	}

@@ -5,7 +5,6 @@ package laws
 
 import (
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -13,17 +12,35 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// These are the rules of single transitions; the laws hold before.
-
-func anything(change) string { return "" }
-
-// decidesNothing: neither another attempt nor an eviction comes with it.
-func decidesNothing(c change) string {
-	if c.before != nil && c.after.Spec.Attempt != c.before.Spec.Attempt {
-		return "the attempt has changed"
+// allows returns what is wrong with a change if it is to be this transition. The laws hold before.
+func allows(transition record.Transition, c change) string {
+	switch transition.Changes {
+	case record.NewAttempt:
+		return placed(c)
+	case record.Adoption:
+		return adopted(c)
+	case record.EvictionAsked:
+		return evicted(c, transition.Writer)
+	case record.AttemptOver:
+		return over(c)
+	case record.JobOver:
+		return finished(c)
+	default:
+		return decidesNothing(c)
 	}
-	if c.after.Spec.Eviction != nil && (c.before == nil || c.before.Spec.Eviction == nil) {
+}
+
+// decidesNothing: neither another attempt nor an eviction comes with it. A copy that is said to exist has a UID.
+func decidesNothing(c change) string {
+	switch {
+	case c.to == record.None, c.to == record.Leaving:
+		return "" // The laws say what may still change.
+	case c.before != nil && c.after.Spec.Attempt != c.before.Spec.Attempt:
+		return "the attempt has changed"
+	case c.after.Spec.Eviction != nil && (c.before == nil || c.before.Spec.Eviction == nil):
 		return "an eviction was written"
+	case c.to == record.Copied && c.after.Status.CopyUID == "":
+		return "there is a copy without a UID"
 	}
 	return ""
 }
@@ -39,25 +56,16 @@ func placed(c change) string {
 	return ""
 }
 
-// shown: a copy that is said to exist has a UID.
-func shown(c change) string {
-	if c.to == record.Copied && c.after.Status.CopyUID == "" {
-		return "there is a copy without a UID"
+// evicted: for a reason of this writer.
+func evicted(c change, writer record.Writer) string {
+	eviction := c.after.Spec.Eviction
+	switch {
+	case eviction == nil:
+		return "there is no eviction"
+	case record.EndingOf(eviction.Reason).Evictor != writer:
+		return fmt.Sprintf("%s does not evict for %s", writer, eviction.Reason)
 	}
-	return decidesNothing(c)
-}
-
-// evictedFor: one of the reasons.
-func evictedFor(reasons ...v1alpha1.EvictionReason) rule {
-	return func(c change) string {
-		if c.after.Spec.Eviction == nil {
-			return "there is no eviction"
-		}
-		if !slices.Contains(reasons, c.after.Spec.Eviction.Reason) {
-			return fmt.Sprintf("an eviction for %s is not of this writer", c.after.Spec.Eviction.Reason)
-		}
-		return ""
-	}
+	return ""
 }
 
 // adopted: with the attempt of the copy that was found.
@@ -79,25 +87,17 @@ func over(c change) string {
 		return wrong
 	case c.after.Status.CopyUID != "":
 		return "the attempt is over, and the status has a copy"
-	case !slices.Contains(outcomes(c.before), outcome):
-		return fmt.Sprintf("the attempt cannot end with %s, only with one of %v", outcome, outcomes(c.before))
+	case !mayEnd(c, outcome):
+		return fmt.Sprintf("the attempt cannot end with %s", outcome)
 	}
 	return ""
 }
 
-// outcomes are those with which the attempt of d can end without the end of the job.
-func outcomes(d *v1alpha1.Dispatch) []v1alpha1.Outcome {
-	always := []v1alpha1.Outcome{v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeWorkerLost}
-	switch {
-	case record.StateOf(d) == record.Lost:
-		return []v1alpha1.Outcome{v1alpha1.OutcomeWorkerLost} // Nobody can have asked the worker.
-	case d.Spec.Eviction != nil:
-		return append(always, v1alpha1.Outcome(d.Spec.Eviction.Reason))
-	case d.WasCopied():
-		return append(always, v1alpha1.OutcomeCopyDeleted)
-	default:
-		return append(always, v1alpha1.OutcomeRejected, v1alpha1.OutcomeJobChanged, v1alpha1.OutcomeCopyDeleted) // The copy was never reported.
-	}
+// mayEnd is true if the attempt can end so without the end of the job: for its eviction, or without one.
+func mayEnd(c change, outcome v1alpha1.Outcome) bool {
+	eviction := c.before.Spec.Eviction
+	asked := c.from == record.Evicting && eviction != nil && v1alpha1.Outcome(eviction.Reason) == outcome
+	return asked || c.from <= record.EndingOf(outcome).Until
 }
 
 // finished: the status has the outcome once, and it is the job's.
@@ -106,7 +106,7 @@ func finished(c change) string {
 	switch {
 	case wrong != "":
 		return wrong
-	case outcome != v1alpha1.OutcomeComplete && outcome != v1alpha1.OutcomeFailed:
+	case !record.EndingOf(outcome).Finishes:
 		return fmt.Sprintf("a job does not finish with %s", outcome)
 	case !c.after.WasCopied():
 		return "a job has finished without a copy"

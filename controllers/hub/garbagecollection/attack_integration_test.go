@@ -59,7 +59,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 					t.Error("the job's copy could not be created anew")
 				}
 				s.restart() // A new process does not believe the worker either, in any state of the job.
-				s.SetCondition(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonPreempted)
+				s.SetCondition(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(v1alpha1.OutcomePreempted))
 				s.sweep(t, workerName)
 				s.collect(t)
 				if now := s.dispatch(t); now.Spec.Cluster != otherName || now.Spec.Attempt != 2 {

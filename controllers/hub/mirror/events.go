@@ -29,18 +29,14 @@ func (a announcer) failed(end *metav1.Condition) {
 
 // ended is for an attempt that ended without a copy. The reason of the Event is the outcome.
 func (a announcer) ended(outcome v1alpha1.Outcome, message string) {
-	switch outcome {
-	case v1alpha1.OutcomeRejected:
-		a.record(corev1.EventTypeWarning, string(outcome), "Worker %s refused the TrainJob: %s", a.Cluster, message)
-	case v1alpha1.OutcomePreempted, v1alpha1.OutcomeDrained, v1alpha1.OutcomeSuspended: // As intended.
-		a.record(corev1.EventTypeNormal, string(outcome), "Stopped on worker %s: %s", a.Cluster, message)
-	case v1alpha1.OutcomeJobChanged: // The next decision is about the job as it is.
-		a.record(corev1.EventTypeNormal, string(outcome), "No copy was made on worker %s: %s", a.Cluster, message)
-	case v1alpha1.OutcomeAdmissionTimeout, v1alpha1.OutcomeCopyChanged:
-		a.record(corev1.EventTypeWarning, string(outcome), "Stopped on worker %s: %s", a.Cluster, message)
-	default:
-		a.record(corev1.EventTypeWarning, string(outcome), "%s", message)
+	ending, eventType := record.EndingOf(outcome), corev1.EventTypeWarning
+	if ending.Intended {
+		eventType = corev1.EventTypeNormal
 	}
+	if ending.Event != "" {
+		message = fmt.Sprintf(ending.Event, a.Cluster, message)
+	}
+	a.record(eventType, string(outcome), "%s", message)
 }
 
 // leftOut says which names of the job the new copy does not have, because only Trainyard may write them there.

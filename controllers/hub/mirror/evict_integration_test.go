@@ -413,11 +413,11 @@ func (s *scene) expectEvicting(t *testing.T) *v1alpha1.Dispatch {
 	t.Helper()
 	d := s.dispatch(t)
 	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting)
-	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonPreempted ||
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != string(v1alpha1.OutcomePreempted) ||
 		condition.Message != evictionWords {
 		t.Errorf("condition Evicting is %+v, want it True by Preempted with the words of the eviction", condition)
 	}
-	if d.Status.Phase != v1alpha1.PhaseEvicting || d.Status.Reason != v1alpha1.ReasonPreempted || d.AttemptEnded() {
+	if d.Status.Phase != v1alpha1.PhaseEvicting || d.Status.Reason != string(v1alpha1.OutcomePreempted) || d.AttemptEnded() {
 		t.Errorf("status is %+v, want Evicting, Preempted, and the attempt not ended", d.Status)
 	}
 	return d

@@ -84,7 +84,7 @@ func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 // worker with the room may be gone. A preempted or suspended job was evicted without room elsewhere.
 func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 	eviction := f.dispatch.Spec.Eviction
-	if eviction == nil || eviction.Reason == v1alpha1.EvictionPreempted || eviction.Reason == v1alpha1.EvictionSuspended {
+	if eviction == nil || !record.EndingOf(eviction.Reason).KeepsRoom {
 		return nil
 	}
 	if _, err := r.Room.Elsewhere(ctx, f.dispatch); err != nil {
@@ -103,7 +103,7 @@ func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.E
 	}
 	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
 		key: client.ObjectKeyFromObject(updated), attempt: f.dispatch.Spec.Attempt, policy: f.policy,
-		counts: reason == v1alpha1.EvictionDrained,
+		counts: record.EndingOf(reason).Moves,
 	}
 	return nil
 }

@@ -65,9 +65,7 @@ type observation struct {
 
 func decide(f observation, now time.Time) state {
 	d := f.dispatch
-	switch record.StateOf(d) {
-	case record.Placed, record.Copied, record.Evicting, record.Lost:
-	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
+	if !record.StateOf(d).Live() {
 		return left
 	}
 	switch {

@@ -185,9 +185,9 @@ func (o *observation) refusal() (reason, message string) {
 	case seen.state == inadmissible:
 		return v1alpha1.ReasonRejected, "the worker's Kueue does not admit the job: " + seen.message
 	case seen.state == missing:
-		return v1alpha1.ReasonAdmissionTimeout, fmt.Sprintf("MultiKueue has created no Workload there in %s", creationTime)
+		return string(v1alpha1.OutcomeAdmissionTimeout), fmt.Sprintf("MultiKueue has created no Workload there in %s", creationTime)
 	}
-	return v1alpha1.ReasonAdmissionTimeout, "the worker's Kueue has not admitted the job in time: " + seen.message
+	return string(v1alpha1.OutcomeAdmissionTimeout), "the worker's Kueue has not admitted the job in time: " + seen.message
 }
 
 // job returns what placement needs to know of a Workload, except the exclusions.

@@ -143,7 +143,7 @@ func exclusions(
 	var first time.Duration
 	for _, refusal := range d.Status.Refusals {
 		count := refusal.Count
-		if refusal.Outcome == v1alpha1.OutcomeCopyDeleted {
+		if record.EndingOf(refusal.Outcome).Pardoned {
 			count--
 		}
 		left := record.Backoff(count) - now.Sub(refusal.Last.Time)

@@ -66,11 +66,11 @@ func TestExclusions(t *testing.T) {
 		},
 		"DeletedAgain": {
 			reason: "one that deletes each copy is left alone for a while", refusals: []v1alpha1.Refusal{past("a", "CopyDeleted", 2, 20*time.Second)},
-			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: v1alpha1.ReasonCopyDeleted, Message: "words"}}, due: 40 * time.Second,
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeCopyDeleted), Message: "words"}}, due: 40 * time.Second,
 		},
 		"TimedOut": {
 			reason: "a worker that does not let the copy run refuses it too", refusals: []v1alpha1.Refusal{past("a", "AdmissionTimeout", 1, 20*time.Second)},
-			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: v1alpha1.ReasonAdmissionTimeout, Message: "words"}}, due: 40 * time.Second,
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeAdmissionTimeout), Message: "words"}}, due: 40 * time.Second,
 		},
 		"AsBefore": {
 			reason: "nothing has changed since it was asked", refusals: []v1alpha1.Refusal{past("a", "Rejected", 1, 20*time.Second)},

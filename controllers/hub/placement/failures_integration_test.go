@@ -137,7 +137,7 @@ func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	s.Submit(t, "job")
 	d, _ := s.reconcile(t, "job")
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeAdmissionTimeout)
-	s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
+	s.expect(t, "job", string(v1alpha1.OutcomeAdmissionTimeout))
 	s.Clock.Step(record.MinBackoff)
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != east || d.Spec.Attempt != 2 {
 		t.Errorf("the job is on %q in attempt %d, want east again after the back-off", d.Spec.Cluster, d.Spec.Attempt)
@@ -295,9 +295,9 @@ func TestRefusalIsOfItsEnd(t *testing.T) {
 				}
 				return
 			}
-			s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
+			s.expect(t, "job", string(v1alpha1.OutcomeAdmissionTimeout))
 			s.restart(t) // It is on record.
-			s.expect(t, "job", v1alpha1.ReasonAdmissionTimeout)
+			s.expect(t, "job", string(v1alpha1.OutcomeAdmissionTimeout))
 		})
 	}
 }

@@ -185,10 +185,8 @@ func (w *watches) dispatches() handler.EventHandler {
 	see := func(d *v1alpha1.Dispatch) {
 		w.census.see(d)
 		w.decider.Observe(d)
-		switch record.StateOf(d) {
-		case record.Waiting, record.Ended, record.Leaving:
+		if state := record.StateOf(d); !state.Live() && state != record.Finished {
 			w.wake(client.ObjectKeyFromObject(d))
-		case record.None, record.Placed, record.Copied, record.Evicting, record.Lost, record.Finished:
 		}
 	}
 	lose := func(d *v1alpha1.Dispatch) {

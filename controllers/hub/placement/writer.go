@@ -199,10 +199,7 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 		return d.Status.Cluster
 	}
 	for _, attempt := range slices.Backward(d.Status.History) {
-		switch attempt.Outcome {
-		case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeAdmissionTimeout,
-			v1alpha1.OutcomeJobChanged: // It never ran there.
-		default:
+		if !record.EndingOf(attempt.Outcome).NeverRan {
 			return attempt.Cluster
 		}
 	}

@@ -51,7 +51,7 @@ func lost(reason string) edit {
 
 var (
 	finished = with(v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete, "")
-	stopped  = with(v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonDrained, "")
+	stopped  = with(v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(v1alpha1.OutcomeDrained), "")
 	noRoom   = with(v1alpha1.DispatchEvicting, metav1.ConditionFalse, v1alpha1.ReasonNoRoomElsewhere, "west: lacks 8 nvidia.com/gpu")
 )
 

@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Describe prints what is known of a job.
@@ -169,7 +170,7 @@ func (f Observation) cost() string {
 		switch {
 		case a.GPUSeconds != nil:
 			total += *a.GPUSeconds
-		case a.Outcome != v1alpha1.OutcomeRejected && a.Outcome != v1alpha1.OutcomeNameConflict: // These never ran.
+		case !record.EndingOf(a.Outcome).Free:
 			unknown++
 		}
 	}

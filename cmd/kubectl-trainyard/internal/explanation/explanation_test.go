@@ -367,7 +367,7 @@ func TestStates(t *testing.T) {
 		},
 		"EvictedAndEnded": {
 			reason: "it has left the worker, and the eviction stays on record until it is placed again", job: trainJob(),
-			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonDrained, "it has stopped")),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(v1alpha1.OutcomeDrained), "it has stopped")),
 				func(d *v1alpha1.Dispatch) {
 					d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: "worker west is drained"}
 				}),
