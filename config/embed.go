@@ -6,7 +6,14 @@
 // "kubectl apply -k" reads the same files. There is no second copy that could differ from them.
 package config
 
-import "embed"
+import (
+	"embed"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
 
 // Files are the folders of what a worker gets. Their kustomizations refer to no other folder.
 //
@@ -20,3 +27,35 @@ const (
 	// WorkerAgent is the agent with its rights, CRDs and webhooks, and the admission policies.
 	WorkerAgent = "worker-agent"
 )
+
+// crds are the CRDs of the hub.
+//
+//go:embed crd/bases
+var crds embed.FS
+
+// SpecOf returns the schema of the spec of a kind of the hub, by the plural of the kind: "dispatchpolicies".
+func SpecOf(plural string) (*apiextensionsv1.JSONSchemaProps, error) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := read(crds, "crd/bases/trainyard.dev_"+plural+".yaml", &crd); err != nil {
+		return nil, err
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	return &spec, nil
+}
+
+// HubRole returns the ClusterRole of a hub on its workers.
+func HubRole() (*rbacv1.ClusterRole, error) {
+	role := &rbacv1.ClusterRole{}
+	return role, read(Files, Worker+"/cluster_role.yaml", role)
+}
+
+func read(files embed.FS, path string, object any) error {
+	text, err := files.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read config/%s: %w", path, err)
+	}
+	if err := yaml.UnmarshalStrict(text, object); err != nil {
+		return fmt.Errorf("decode config/%s: %w", path, err)
+	}
+	return nil
+}

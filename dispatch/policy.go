@@ -25,6 +25,14 @@ type Policy struct {
 	Fault error
 }
 
+// Rules returns the spec with its defaults. p may be nil.
+func (p *Policy) Rules() v1alpha1.DispatchPolicySpec {
+	if p == nil {
+		p = &Policy{}
+	}
+	return p.DispatchPolicy.Rules()
+}
+
 // Expression decides on which workers a job may run. It must be a function of job and worker.
 type Expression interface {
 	// For prepares the expression for one job. The returned function is called for one worker after another. It returns an

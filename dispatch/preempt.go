@@ -71,7 +71,7 @@ const (
 // these workers.
 func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alpha1.ClusterName) Occupancy) (p Preemption, ok bool) {
 	f := newFilters(job, policies)
-	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
+	if f.denial != nil || f.policy.Rules().Preemption != v1alpha1.PreemptLowerPriority {
 		return Preemption{}, false
 	}
 	var at v1alpha1.ClusterName

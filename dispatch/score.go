@@ -28,15 +28,9 @@ type scores struct {
 	price    *pricing // nil: no part needs it.
 }
 
-// defaultScoring is for jobs whose policy has no scoring. It keeps whole nodes free for gangs (docs/simulation.md).
-var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreMostAllocated, Weight: 1}}
-
 // newScores takes all workers, also those that do not fit, because their prices can be the ceiling.
 func newScores(f *filters, workers []Worker) *scores {
-	s := &scores{gang: f.gang, previous: f.job.Previous, parts: defaultScoring}
-	if f.policy != nil && len(f.policy.Spec.Scoring) > 0 {
-		s.parts = f.policy.Spec.Scoring
-	}
+	s := &scores{gang: f.gang, previous: f.job.Previous, parts: f.policy.Rules().Scoring}
 	for i := range s.parts {
 		s.weights += weight(&s.parts[i])
 		if s.parts[i].Name == v1alpha1.ScorePrice {

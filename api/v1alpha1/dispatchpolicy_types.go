@@ -38,23 +38,24 @@ const ReasonPinMismatch = "PinMismatch"
 
 // JobSelector selects TrainJobs. An absent selector selects all.
 type JobSelector struct {
-	// namespaceSelector selects by the labels of the job's namespace.
+	// namespaceSelector selects jobs by the labels of their namespace on the hub. Absent: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// selector selects by the labels of the job.
+	// selector selects jobs by the labels of the TrainJob. A job must match both selectors. Absent: all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // ClusterSelector selects the WorkerClusters that match both of its fields. An absent field matches all.
 type ClusterSelector struct {
-	// selector selects by the labels of the WorkerCluster.
+	// selector selects WorkerClusters by their labels. Absent: all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// expression is a CEL expression that is true for the workers on which a job may run. It sees the worker (worker.name,
 	// labels, kubernetesVersion, price, allocatable, free, gpus, freeGPUs, nodeGroups, assigned, queued) and the job
 	// (job.name, namespace, labels, annotations, priority, podSets). Amounts are doubles: cpu in cores, memory in bytes.
-	// If it fails, for instance because a worker lacks a label, the worker is not used, and the explanation says why.
+	// If it fails, for instance because a worker lacks a label, the worker is not used, and the explanation says why. A
+	// worker must pass both selector and expression. Absent: all.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression,omitempty"`
@@ -195,12 +196,14 @@ type Propagation struct {
 	// +optional
 	// +kubebuilder:default=true
 	Namespaces *bool `json:"namespaces,omitempty"`
-	// runtimes says whether to create the job's runtime if it is missing, and to update it if Trainyard created it.
+	// runtimes says whether to create the job's runtime if it is missing, and to update it if Trainyard created it. If
+	// copies that the worker's Kueue runs use an earlier version, the job gets the newer version under a name of its own.
 	// +optional
 	// +kubebuilder:default=true
 	Runtimes *bool `json:"runtimes,omitempty"`
-	// podSecurity says whether a worker is refused if its existing namespace enforces less than the hub's, by the labels
-	// pod-security.kubernetes.io/. A created namespace gets the labels of the hub's namespace.
+	// podSecurity says what happens if a worker's existing namespace enforces less than the hub's, by the labels
+	// pod-security.kubernetes.io/. Enforce: the worker has refused the job, and the next worker is tried. Ignore: the
+	// admin of the worker decides what pods may do there. A created namespace gets the labels of the hub's namespace.
 	// +optional
 	// +kubebuilder:default=Enforce
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
@@ -211,7 +214,8 @@ type DispatchPolicySpec struct {
 	// jobs are the jobs to which the policy applies. Absent: all.
 	// +optional
 	Jobs JobSelector `json:"jobs,omitempty"`
-	// priority decides if several policies match a job: the highest priority wins, then the first name.
+	// priority decides if several policies select a job: the highest priority applies, then the first name. It is not the
+	// priority of jobs. Absent: 0.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
 	// clusters are the workers on which the jobs may run. Absent: all.
@@ -224,22 +228,25 @@ type DispatchPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Scoring []Score `json:"scoring,omitempty"`
-	// queueing says whether smaller jobs may pass jobs that wait for room. Absent: BestEffortFIFO.
+	// queueing says whether jobs may pass jobs before them that wait for room. BestEffortFIFO: a job that fits passes jobs
+	// that do not fit. StrictFIFO: a job that waits for room holds back all jobs of the policy behind it. If a job would
+	// not fit on any worker even without other jobs there, it holds no other job back. Absent: BestEffortFIFO.
 	// +optional
 	Queueing Queueing `json:"queueing,omitempty"`
 	// reserveAfter is how long other jobs may pass a waiting job. Then a worker is reserved for it: later jobs get there
 	// only what it does not need, so that it does not wait for ever. Absent: 2h.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserveAfter must not be negative"
 	ReserveAfter *metav1.Duration `json:"reserveAfter,omitempty"`
-	// preemption says whether a job of this policy that fits nowhere may stop jobs of lower priority, of other policies
-	// too. Absent: Never.
+	// preemption says whether a job of this policy that fits nowhere may have jobs of lower priority stopped, of other
+	// policies too. As few are stopped as make room on one worker, and they wait again in their old places. Before that,
+	// the worker must accept the job in a dry run. Absent: Never.
 	// +optional
 	Preemption Preemption `json:"preemption,omitempty"`
 	// priorityClasses are the names of the PriorityClasses that jobs of this policy may use, by the annotation
-	// trainyard.dev/priority-class or in their pods, and of the WorkloadPriorityClasses that they may bring to the Kueue of
-	// a worker, by the label kueue.x-k8s.io/priority-class. A job with another class waits. Absent: all
-	// WorkloadPriorityClasses, and all PriorityClasses but the system's, which have names that begin with "system-" or
-	// values above 1000000000.
+	// trainyard.dev/priority-class or in their pods, and of the WorkloadPriorityClasses that they may bring to the Kueue
+	// of a worker, by the label kueue.x-k8s.io/priority-class. A job that names another class waits with reason
+	// PriorityClassNotAllowed. Absent: all WorkloadPriorityClasses, and all PriorityClasses but the system's, which have
+	// names that begin with "system-" or values above 1000000000.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -249,24 +256,30 @@ type DispatchPolicySpec struct {
 	// workers whose agent answers, Hold on other workers.
 	// +optional
 	Failover Failover `json:"failover,omitempty"`
-	// maxConcurrentMoves is how many jobs of this policy may move away from drained workers at a time. Absent: 1.
+	// maxConcurrentMoves is how many jobs of this policy may move away from drained workers at a time. A job that comes no
+	// further for ten minutes, because its pods do not stop or because no worker may take it any more, does not count.
+	// Absent: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConcurrentMoves *int32 `json:"maxConcurrentMoves,omitempty"`
 	// admissionTimeout is how long the worker's own queue may keep a copy suspended, or a copy may have no pods or a pod
-	// without a node, until the job is moved to another worker that has room. Absent: for ever.
+	// without a node, until the job is moved. For a pod without a node, the time counts from the creation of the copy, and
+	// the agent reports it only after 5 minutes. The job moves only if another worker has room. Absent: for ever.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="admissionTimeout must be positive"
 	AdmissionTimeout *metav1.Duration `json:"admissionTimeout,omitempty"`
-	// workerQueue says into which LocalQueue of its worker a copy comes. The workerQueue of a WorkerCluster counts before it.
+	// workerQueue says into which LocalQueue of its worker a copy comes: FromJob, None, or the name of a LocalQueue. The
+	// workerQueue of a WorkerCluster counts before it. Absent: FromJob; None for a job that the hub's Kueue has in its
+	// queue.
 	// +optional
 	WorkerQueue WorkerQueue `json:"workerQueue,omitempty"`
-	// hubFlavors says what the node labels and tolerations of the flavors count that the hub's Kueue has assigned to a job.
-	// Absent: Ignore.
+	// hubFlavors says what the node labels and tolerations count of the flavors that the hub's Kueue has assigned to a
+	// job. Ignore: they have no effect. Require: they limit the choice of worker and nodes. Propagate: the pods of the
+	// copy also get them. Absent: Ignore.
 	// +optional
 	HubFlavors HubFlavors `json:"hubFlavors,omitempty"`
-	// unmanagedJobs says whether new TrainJobs that name no manager, and to which the policy would apply, are dispatched. The
-	// hub's webhook does that. Absent: Ignore.
+	// unmanagedJobs says whether new TrainJobs that name no manager, and to which the policy would apply, are dispatched.
+	// The hub's webhook does that. A policy without selectors takes all such jobs of the hub. Absent: Ignore.
 	// +optional
 	UnmanagedJobs UnmanagedJobs `json:"unmanagedJobs,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.

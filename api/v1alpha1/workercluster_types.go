@@ -150,7 +150,7 @@ const (
 
 // SecretReference names a Secret in the manager's namespace.
 type SecretReference struct {
-	// name is the name of the Secret. Its key "kubeconfig" has the kubeconfig.
+	// name is the name of a Secret in the manager's namespace. Its key "kubeconfig" has the kubeconfig.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -162,7 +162,8 @@ type Connection struct {
 	// kubeconfigSecretRef is a Secret in the manager's namespace with the worker's kubeconfig under the key "kubeconfig".
 	// +optional
 	KubeconfigSecretRef *SecretReference `json:"kubeconfigSecretRef,omitempty"`
-	// kubeconfigPath is the absolute path of a kubeconfig file that is mounted in the manager.
+	// kubeconfigPath is the absolute path of a kubeconfig file that is mounted in the manager. Exactly one of
+	// kubeconfigPath and kubeconfigSecretRef is set.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -197,7 +198,9 @@ type WorkerClusterSpec struct {
 	// kueue is about the Kueue of the worker.
 	// +optional
 	Kueue WorkerKueue `json:"kueue,omitempty"`
-	// price is the price of the worker's resources. Absent resources cost nothing. Policies can score by it.
+	// price is the price per hour of one GPU or other device, one core of cpu, one GiB of memory, ephemeral-storage or
+	// hugepages. Use one currency for all workers. Absent resources cost nothing. Policies can score by it. Absent: free
+	// of charge.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
 	Price Prices `json:"price,omitempty"`
@@ -207,7 +210,7 @@ type WorkerClusterSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.gracePeriod) || duration(self.gracePeriod) >= duration('0s')",message="gracePeriod must not be negative"
 // +kubebuilder:validation:XValidation:rule="!has(self.fenceAfter) || duration(self.fenceAfter) >= duration('5s')",message="fenceAfter must be at least 5s"
 type WorkerFailover struct {
-	// gracePeriod is how long the worker may be unreachable until something happens to its jobs. Absent: 5m.
+	// gracePeriod is how long the worker may be unreachable until it counts as lost. Absent: 5m.
 	// +optional
 	GracePeriod *metav1.Duration `json:"gracePeriod,omitempty"`
 	// fenceAfter is how long copies with failover Fenced may run without a sign of life from the hub. After that time the

@@ -14,9 +14,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// defaultReserveAfter is the value for policies without one.
-const defaultReserveAfter = 2 * time.Hour
-
 // Job is a job that waits.
 type Job struct {
 	dispatch.Job
@@ -76,18 +73,17 @@ type rules struct {
 }
 
 func rulesOf(job *Job) rules {
-	r := rules{reserveAfter: defaultReserveAfter}
-	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
-	if err != nil || policy == nil {
+	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job) // Nil after an error.
+	spec := policy.Rules()
+	r := rules{
+		strict:       spec.Queueing == v1alpha1.StrictFIFO,
+		preempts:     spec.Preemption == v1alpha1.PreemptLowerPriority,
+		reserveAfter: spec.ReserveAfter.Duration,
+	}
+	if policy == nil {
 		return r
 	}
-	r.policy = policy.Name
-	r.strict = policy.Spec.Queueing == v1alpha1.StrictFIFO
-	r.preempts = policy.Spec.Preemption == v1alpha1.PreemptLowerPriority
-	if after := policy.Spec.ReserveAfter; after != nil {
-		r.reserveAfter = after.Duration
-	}
-	r.erratic = policy.Expression != nil
+	r.policy, r.erratic = policy.Name, policy.Expression != nil
 	r.compares = slices.ContainsFunc(policy.Spec.Scoring, func(s v1alpha1.Score) bool { return s.Name == v1alpha1.ScorePrice })
 	return r
 }

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -113,7 +112,7 @@ func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
 	}
 	now := k.Clock.Now()
 	k.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agentState) {
-		s.lease.Believe(protocol.FenceAfterOf(worker), now)
+		s.lease.Believe(worker.FenceAfter(), now)
 	})
 }
 

@@ -71,7 +71,7 @@ func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 	} else if f.registered = err == nil; !f.registered {
 		return f, answer{}, nil
 	}
-	due := answer{fenceAfter: protocol.FenceAfterOf(&worker)}
+	due := answer{fenceAfter: worker.FenceAfter()}
 	if !f.connected {
 		return f, due, nil
 	}

@@ -6,20 +6,7 @@ package protocol
 import (
 	"fmt"
 	"time"
-
-	"github.com/trainyard/trainyard/api/v1alpha1"
 )
-
-// DefaultFenceAfter is the fenceAfter of a WorkerCluster without spec.failover.fenceAfter.
-const DefaultFenceAfter = 10 * time.Minute
-
-// FenceAfterOf is the fenceAfter that a WorkerCluster asks for.
-func FenceAfterOf(worker *v1alpha1.WorkerCluster) time.Duration {
-	if set := worker.Spec.Failover.FenceAfter; set != nil {
-		return set.Duration
-	}
-	return DefaultFenceAfter
-}
 
 // patience is the number of intervals without a new challenge after which an agent does not count as alive.
 const patience = 3

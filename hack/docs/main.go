@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 //go:generate go run . ../..
@@ -28,6 +30,10 @@ var sections = []section{
 	{"docs/policy.md", "kinds of waiting reasons", "api/v1alpha1/dispatch_placed.go", obstacles},
 	{"docs/failures.md", "outcomes", "dispatch/record/outcomes.go", outcomes},
 	{"docs/design.md", "states", "dispatch/record/state.go and transitions.go", states},
+	{"docs/policy.md", "fields of a DispatchPolicy", "api/v1alpha1/dispatchpolicy_types.go",
+		fieldsOf("dispatchpolicies", v1alpha1.DispatchPolicySpec{})},
+	{"docs/policy.md", "fields of a WorkerCluster", "api/v1alpha1/workercluster_types.go",
+		fieldsOf("workerclusters", v1alpha1.WorkerClusterSpec{})},
 }
 
 func main() {

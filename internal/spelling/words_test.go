@@ -4,6 +4,7 @@
 package spelling_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -14,6 +15,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/config"
 )
 
 // root is the repository.
@@ -144,6 +153,63 @@ func declares(t *testing.T, files []string, path, name string) bool {
 		}
 		return declaration.Match(text)
 	})
+}
+
+// TestDefaultsInWords checks that the API types say in words, after "Absent:", or by a default of the CRD, what holds if a
+// field is left out.
+func TestDefaultsInWords(t *testing.T) {
+	worker := &v1alpha1.WorkerCluster{}
+	for plural, spec := range map[string]any{
+		"dispatchpolicies": new((*v1alpha1.DispatchPolicy)(nil).Rules()),
+		"workerclusters": &v1alpha1.WorkerClusterSpec{Failover: v1alpha1.WorkerFailover{
+			GracePeriod: &metav1.Duration{Duration: worker.GracePeriod()}, FenceAfter: &metav1.Duration{Duration: worker.FenceAfter()},
+		}},
+	} {
+		schema, err := config.SpecOf(plural)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defaults, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkDefaults(t, plural, schema, defaults)
+	}
+}
+
+func checkDefaults(t *testing.T, path string, schema *apiextensionsv1.JSONSchemaProps, defaults map[string]any) {
+	t.Helper()
+	for name, value := range defaults {
+		property := schema.Properties[name]
+		switch typed := value.(type) {
+		case map[string]any:
+			checkDefaults(t, path+"."+name, &property, typed)
+			continue
+		case []any:
+			value = typed[0].(map[string]any)["name"]
+		}
+		_, words, found := strings.Cut(strings.Join(strings.Fields(property.Description), " "), "Absent: ")
+		if !found && property.Default != nil {
+			words = strings.Trim(string(property.Default.Raw), `"`)
+		}
+		if !isSaid(fmt.Sprint(value), words) {
+			t.Errorf("%s.%s: the default is %v, and the comment or the marker of the field says %q", path, name, value, words)
+		}
+	}
+}
+
+// isSaid is true if words begin with a value. A duration of 0 is "for ever".
+func isSaid(value, words string) bool {
+	first := strings.TrimRight(strings.Split(words, " ")[0], ".,")
+	duration, err := time.ParseDuration(value)
+	switch {
+	case err != nil:
+		return first == value
+	case duration == 0:
+		return strings.HasPrefix(words, "for ever")
+	}
+	said, err := time.ParseDuration(first)
+	return err == nil && said == duration
 }
 
 // TestMetricsInDocs checks that docs/metrics.md has a row for each metric of ours, and no other row.

@@ -127,7 +127,7 @@ func wishOfPolicy(hub Hub, live client.Reader) func(context.Context, *metav1.Obj
 			return nil, nil
 		}
 		policy, err := hub.PolicyOf(ctx, job, namespace.Labels)
-		if err != nil || policy == nil || policy.Spec.UnmanagedJobs != v1alpha1.UnmanagedDispatch {
+		if err != nil || policy.Rules().UnmanagedJobs != v1alpha1.UnmanagedDispatch {
 			return nil, err
 		}
 		return &wish{

@@ -14,12 +14,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-const (
-	defaultGrace = 5 * time.Minute
-	// confirmation is how long this process itself must have found a worker unreachable, unless the grace period is
-	// shorter. The record alone is not enough: since it was written, the worker may have returned while no manager looked.
-	confirmation = 30 * time.Second
-)
+// confirmation is how long this process itself must have found a worker unreachable, unless the grace period is
+// shorter. The record alone is not enough: since it was written, the worker may have returned while no manager looked.
+const confirmation = 30 * time.Second
 
 // workerState is what the hub may conclude about a worker.
 type workerState int
@@ -73,7 +70,7 @@ func (o *observation) stateAt(now time.Time) (state workerState, again time.Time
 	if o.worker.Status.ReadyReason() == v1alpha1.ReasonTrainJobAPIMissing {
 		return unclear, time.Time{} // It answers, and has said what it lacks: there is nothing to wait for.
 	}
-	grace := graceOf(o.worker)
+	grace := o.worker.GracePeriod()
 	if due := awaySince(o.worker).Add(grace); now.Before(due) {
 		return withinGrace, due
 	}
@@ -126,13 +123,6 @@ func awaySince(worker *v1alpha1.WorkerCluster) time.Time {
 		return ready.LastTransitionTime.Time
 	}
 	return worker.CreationTimestamp.Time
-}
-
-func graceOf(worker *v1alpha1.WorkerCluster) time.Duration {
-	if grace := worker.Spec.Failover.GracePeriod; grace != nil {
-		return grace.Duration
-	}
-	return defaultGrace
 }
 
 // pauseEnd is when the pause of a worker ended. It is now if that is not on record yet, and zero if there was no pause.

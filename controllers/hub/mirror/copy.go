@@ -37,7 +37,7 @@ func newCopy(
 	}
 	copy.SetLabels(merged(own, labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
-	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate, dispatch.Spec.PodSets)
+	copy.Object["spec"] = newSpec(job, policy.Rules().HubFlavors == v1alpha1.HubFlavorsPropagate, dispatch.Spec.PodSets)
 	return copy
 }
 

@@ -42,7 +42,7 @@ func (p *propagation) namespace(ctx context.Context) error {
 		return p.checkPodSecurity(onHub, onWorker)
 	case !apierrors.IsNotFound(err):
 		return err
-	case !mayCreateNamespaces(p.policy):
+	case !*p.policy.Rules().Propagate.Namespaces:
 		return p.forbidden("namespace", name)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.namespaceLabels(onHub.Labels)}}
@@ -95,7 +95,7 @@ func (p *propagation) namespaceLabels(labels map[string]string) map[string]strin
 // checkPodSecurity refuses a namespace of the worker in which pods may do what they may not on the hub.
 func (p *propagation) checkPodSecurity(onHub, onWorker *metav1.PartialObjectMetadata) error {
 	difference := laxerThan(onHub.Labels, onWorker.Labels)
-	if difference == "" || ignoresPodSecurity(p.policy) {
+	if difference == "" || p.policy.Rules().Propagate.PodSecurity == v1alpha1.PodSecurityIgnore {
 		return nil
 	}
 	allow := "a DispatchPolicy for the job"
@@ -104,10 +104,6 @@ func (p *propagation) checkPodSecurity(onHub, onWorker *metav1.PartialObjectMeta
 	}
 	return refusal(fmt.Sprintf("namespace %q on worker %q lets pods do more than on the hub: %s; "+
 		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, p.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
-}
-
-func ignoresPodSecurity(policy *v1alpha1.DispatchPolicy) bool {
-	return policy != nil && policy.Spec.Propagate != nil && policy.Spec.Propagate.PodSecurity == v1alpha1.PodSecurityIgnore
 }
 
 // laxerThan says how the labels of a worker's namespace let pods do more than the labels of the hub's, and what would

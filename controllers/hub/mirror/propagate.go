@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -54,14 +53,6 @@ func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.
 func (p *propagation) forbidden(kind, name string) error {
 	return refusal(fmt.Sprintf("worker %q has no %s %q, and DispatchPolicy %q does not allow creating it", p.Cluster, kind, name, p.policy.Name))
-}
-
-func mayCreateNamespaces(policy *v1alpha1.DispatchPolicy) bool {
-	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Namespaces, true)
-}
-
-func mayCreateRuntimes(policy *v1alpha1.DispatchPolicy) bool {
-	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Runtimes, true)
 }
 
 func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {

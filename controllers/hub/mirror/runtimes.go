@@ -39,7 +39,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		return false, err
 	}
 	source := onWorker.Annotations[v1alpha1.AnnotationSource]
-	if exists && (!mayCreateRuntimes(p.policy) || p.counted != "" && source == p.counted+"."+replaced) {
+	if exists && (!*p.policy.Rules().Propagate.Runtimes || p.counted != "" && source == p.counted+"."+replaced) {
 		return false, nil
 	}
 	onHub := metadataOf(gvk.GroupVersion().String(), kind)
@@ -49,7 +49,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	switch version := versionOf(onHub); {
 	case exists && source == version+"."+replaced && p.counted == "":
 		return false, nil
-	case !mayCreateRuntimes(p.policy):
+	case !*p.policy.Rules().Propagate.Runtimes:
 		return false, p.forbidden(kind, key.Name)
 	}
 	if exists {

@@ -85,7 +85,7 @@ func (r *Reconciler) lookForTimeouts(ctx context.Context) error {
 	}
 	timeouts := false
 	for i := range policies.Items {
-		timeouts = timeouts || timeout(&policies.Items[i]) > 0
+		timeouts = timeouts || policies.Items[i].Rules().AdmissionTimeout.Duration > 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -77,7 +77,7 @@ func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 	}
 	return r.evict(ctx, f, v1alpha1.EvictionAdmissionTimeout,
 		fmt.Sprintf("worker %s has not let the job run for the admissionTimeout of DispatchPolicy %s, %s",
-			f.dispatch.Spec.Cluster, f.policy.Name, timeout(f.policy)))
+			f.dispatch.Spec.Cluster, f.policy.Name, f.timeout()))
 }
 
 // keepRoom makes placement keep the room for which a job was evicted: another process may have evicted it, and the

@@ -216,7 +216,7 @@ func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 		log.FromContext(ctx).V(1).Info("Decided", "dispatch", client.ObjectKeyFromObject(f.dispatch), "state", what)
 		errs = append(errs, r.act(ctx, what, f, t))
 		overdues = overdues || what == overdue
-		if at := f.patience.due(timeout(f.policy)); what == held {
+		if at := f.patience.due(f.timeout()); what == held {
 			due = requeue.Earlier(due, at)
 		}
 	}

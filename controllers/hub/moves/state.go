@@ -80,19 +80,14 @@ func decide(f observation, now time.Time) state {
 		return leaving
 	case f.home == draining:
 		return displaced
-	case timeout(f.policy) == 0:
+	case f.timeout() == 0:
 		return settled
-	case !now.Before(f.patience.due(timeout(f.policy))):
+	case !now.Before(f.patience.due(f.timeout())):
 		return overdue
 	default:
 		return held
 	}
 }
 
-// timeout is how long a worker may keep a job of a policy from running; 0: for ever.
-func timeout(policy *v1alpha1.DispatchPolicy) time.Duration {
-	if policy == nil || policy.Spec.AdmissionTimeout == nil {
-		return 0
-	}
-	return policy.Spec.AdmissionTimeout.Duration
-}
+// timeout is how long the worker may keep the job from running; 0: for ever.
+func (f *observation) timeout() time.Duration { return f.policy.Rules().AdmissionTimeout.Duration }

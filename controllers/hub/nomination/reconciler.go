@@ -158,9 +158,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	if err != nil {
 		return nil, fmt.Errorf("find DispatchPolicy of Workload %s: %w", key, err)
 	}
-	if policy != nil && policy.Spec.AdmissionTimeout != nil {
-		o.timeout = policy.Spec.AdmissionTimeout.Duration
-	}
+	o.timeout = policy.Rules().AdmissionTimeout.Duration
 	m := r.progress(key, w.UID)
 	m.look(o.nominee(), o.clones[o.nominee()].state, r.Clock.Now())
 	o.nominated, o.cloned, o.preempting = m.nominated, m.cloned, m.preempting

@@ -18,9 +18,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// defaultRetention is how long a finished copy stays when no policy says it.
-const defaultRetention = time.Hour
-
 // Policies finds the DispatchPolicy of a job in the hub's caches.
 type Policies struct {
 	Hub client.Reader
@@ -52,10 +49,7 @@ func policyOf(policies []v1alpha1.DispatchPolicy, job dispatch.Job) (*v1alpha1.D
 // Retention returns how long the finished copy of a hub TrainJob stays on its worker.
 func (p Policies) Retention(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error) {
 	policy, err := p.For(ctx, job)
-	if err != nil || policy == nil || policy.Spec.Retention == nil {
-		return defaultRetention, err
-	}
-	return policy.Spec.Retention.Duration, nil
+	return policy.Rules().Retention.Duration, err
 }
 
 // inputs reads all policies, and the labels of the job's namespace. What is returned is shared with the cache.

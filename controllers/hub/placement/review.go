@@ -105,7 +105,7 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 func (r Reviewer) TakesUnmanaged(ctx context.Context) (bool, error) {
 	policies, err := r.needs.policies.all(ctx)
 	return slices.ContainsFunc(policies, func(p v1alpha1.DispatchPolicy) bool {
-		return p.Spec.UnmanagedJobs == v1alpha1.UnmanagedDispatch
+		return p.Rules().UnmanagedJobs == v1alpha1.UnmanagedDispatch
 	}), err
 }
 

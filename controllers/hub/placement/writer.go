@@ -209,10 +209,7 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 // failoverOf is what happens to a job on a worker if the worker is lost. It is decided when the job is placed, because
 // the copy tells it to the worker's agent. Where no agent answers, nobody would stop the copy, so Fenced becomes Hold.
 func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
-	failover := v1alpha1.FailoverFenced
-	if policy != nil && policy.Spec.Failover != "" {
-		failover = policy.Spec.Failover
-	}
+	failover := policy.Rules().Failover
 	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
 		return v1alpha1.FailoverHold
 	}

@@ -53,7 +53,7 @@ func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.W
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	}
 	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
-	bounded := longest > 0 && longest <= protocol.FenceAfterOf(worker)
+	bounded := longest > 0 && longest <= worker.FenceAfter()
 	reason, message := agentReadiness(presence)
 	if !status.Answers() || reason == "" {
 		known := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterAgentReady)

@@ -29,7 +29,7 @@ func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
 // The condition says what is known of the agent and what to do about it. It is written only when it changes.
 func TestAgentReady(t *testing.T) {
 	s := newScene(t)
-	s.agent.clusterID, s.agent.longest = s.first.ID, protocol.DefaultFenceAfter
+	s.agent.clusterID, s.agent.longest = s.first.ID, new(v1alpha1.WorkerCluster).FenceAfter()
 	s.register(t, "fenced", s.first)
 	if ready := agentReady(s.become(t, "fenced", v1alpha1.ReasonConnected)); ready.Type != "" {
 		t.Errorf("of an agent that has not been looked for: %+v", ready)
@@ -65,7 +65,7 @@ func TestAgentReady(t *testing.T) {
 // and says for which generation's fenceAfter it holds.
 func TestAgentReadyOutlastsContact(t *testing.T) {
 	s := newScene(t)
-	s.agent.clusterID, s.agent.presence, s.agent.longest = s.first.ID, protocol.PresenceAlive, protocol.DefaultFenceAfter
+	s.agent.clusterID, s.agent.presence, s.agent.longest = s.first.ID, protocol.PresenceAlive, new(v1alpha1.WorkerCluster).FenceAfter()
 	s.register(t, "lost", s.first)
 	expect := func(when string, worker *v1alpha1.WorkerCluster, bounded bool) {
 		t.Helper()
