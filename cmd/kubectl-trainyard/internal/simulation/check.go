@@ -5,15 +5,19 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
+	"github.com/trainyard/trainyard/config"
 )
 
 // check finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
@@ -29,7 +33,11 @@ func check(objects *manifests.Objects) error {
 	}
 	policies, at := manifests.Of[*v1alpha1.DispatchPolicy](objects)
 	for i, policy := range policies {
-		if faults := policyFaults(policy); len(faults) > 0 {
+		faults, err := policyFaults(policy)
+		if err != nil {
+			return err
+		}
+		if len(faults) > 0 {
 			return fmt.Errorf("%s: %s", at[i], strings.Join(faults, "\n"+at[i]+": "))
 		}
 	}
@@ -44,39 +52,46 @@ func check(objects *manifests.Objects) error {
 	return nil
 }
 
-func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
+// policyFaults returns what the hub's manager and, as far as it is about names of values, its API server would refuse.
+func policyFaults(policy *v1alpha1.DispatchPolicy) ([]string, error) {
 	var faults []string
 	for _, fault := range compiled(policy).Faults() {
 		faults = append(faults, fault.Error())
 	}
-	for i, score := range policy.Spec.Scoring {
-		faults = append(faults, enum(fmt.Sprintf("spec.scoring[%d].name", i), string(score.Name),
-			v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
-			v1alpha1.ScorePreference)...)
+	schema, err := config.SpecOf("dispatchpolicies")
+	if err != nil {
+		return nil, err
 	}
-	if value := policy.Spec.Queueing; value != "" {
-		faults = append(faults, enum("spec.queueing", string(value), v1alpha1.BestEffortFIFO, v1alpha1.StrictFIFO)...)
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
+	if err != nil {
+		return nil, fmt.Errorf("encode DispatchPolicy %q: %w", policy.Name, err)
 	}
-	if value := policy.Spec.Preemption; value != "" {
-		faults = append(faults, enum("spec.preemption", string(value), v1alpha1.PreemptNever, v1alpha1.PreemptLowerPriority)...)
-	}
-	if value := policy.Spec.HubFlavors; value != "" {
-		faults = append(faults, enum("spec.hubFlavors", string(value),
-			v1alpha1.HubFlavorsIgnore, v1alpha1.HubFlavorsRequire, v1alpha1.HubFlavorsPropagate)...)
-	}
-	return faults
+	return append(faults, valueFaults("spec", object["spec"], schema)...), nil
 }
 
-// enum checks a value that must be one of the allowed values.
-func enum[T ~string](field, value string, allowed ...T) []string {
-	names := make([]string, len(allowed))
-	for i := range allowed {
-		names[i] = string(allowed[i])
+// valueFaults finds values that are not among those that a schema lists.
+func valueFaults(path string, value any, schema *apiextensionsv1.JSONSchemaProps) (faults []string) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			if field, ok := schema.Properties[name]; ok {
+				faults = append(faults, valueFaults(path+"."+name, value[name], &field)...)
+			}
+		}
+	case []any:
+		for i := range value {
+			faults = append(faults, valueFaults(fmt.Sprintf("%s[%d]", path, i), value[i], schema.Items.Schema)...)
+		}
+	case string:
+		var names []string
+		for _, allowed := range schema.Enum {
+			names = append(names, strings.Trim(string(allowed.Raw), `"`))
+		}
+		if names != nil && !slices.Contains(names, value) {
+			faults = append(faults, fmt.Sprintf("%s: it is %q, and has to be one of %s%s", path, value, strings.Join(names, ", "), hub.DidYouMean(value, names)))
+		}
 	}
-	if slices.Contains(names, value) {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s: it is %q, and has to be one of %s%s", field, value, strings.Join(names, ", "), hub.DidYouMean(value, names))}
+	return faults
 }
 
 // setDefaults sets the defaults of the trainer's CRDs on which a demand depends, as an API server does.
