@@ -34,6 +34,7 @@ var sections = []section{
 		fieldsOf("dispatchpolicies", v1alpha1.DispatchPolicySpec{})},
 	{"docs/policy.md", "fields of a WorkerCluster", "api/v1alpha1/workercluster_types.go",
 		fieldsOf("workerclusters", v1alpha1.WorkerClusterSpec{})},
+	{"docs/kubectl.md", "commands", commandsDirectory, commands},
 }
 
 func main() {
