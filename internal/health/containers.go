@@ -11,25 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// waitingReasons maps the kubelet's reasons of waiting containers. Its constants are errors of internal packages.
-var waitingReasons = map[string]string{
-	"ErrImagePull":              ImagePullFailed,
-	"ImagePullBackOff":          ImagePullFailed, // alternates with ErrImagePull
-	"ErrImageNeverPull":         ImagePullFailed,
-	"InvalidImageName":          ImagePullFailed,
-	"ImageInspectError":         ImagePullFailed,
-	"RegistryUnavailable":       ImagePullFailed,
-	"SignatureValidationFailed": ImagePullFailed,
-
-	"CreateContainerConfigError": ContainerConfigError,
-
-	"CreateContainerError": ContainerStartFailed,
-	"RunContainerError":    ContainerStartFailed, // alternates with CrashLoopBackOff after StartError
-	"PreCreateHookError":   ContainerStartFailed,
-	"PreStartHookError":    ContainerStartFailed,
-	"PostStartHookError":   ContainerStartFailed,
-}
-
 // Reasons that a container runtime writes for a container that has ended.
 const (
 	oomKilled       = "OOMKilled"
@@ -53,11 +34,10 @@ func statuses(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 
 // containerTrouble returns the worst trouble of a container that could not run.
 func containerTrouble(pod *corev1.Pod) Trouble {
-	order := []string{ImagePullFailed, ContainerConfigError, ContainerStartFailed}
 	var worst Trouble
 	for s := range statuses(pod) {
 		t := startTrouble(pod, s)
-		if t.Reason != "" && (worst.Reason == "" || slices.Index(order, t.Reason) < slices.Index(order, worst.Reason)) {
+		if t.Reason != "" && (worst.Reason == "" || rank(t.Reason) < rank(worst.Reason)) {
 			worst = t
 		}
 	}
@@ -67,26 +47,22 @@ func containerTrouble(pod *corev1.Pod) Trouble {
 func startTrouble(pod *corev1.Pod, s *corev1.ContainerStatus) Trouble {
 	end := lastEnd(s)
 	if s.State.Running == nil && end != nil && (end.Reason == startError || end.Reason == couldNotRun) {
-		return Trouble{ContainerStartFailed, fmt.Sprintf("container %q cannot be started", s.Name) + because(endWords(pod, s.Name, end))}
+		return Trouble{ContainerStartFailed, startFailed(s) + because(endWords(pod, s.Name, end))}
 	}
 	w := s.State.Waiting
 	if w == nil {
 		return Trouble{}
 	}
 	cause := waitingWords(w)
-	switch reason := waitingReasons[w.Reason]; reason {
-	case ImagePullFailed:
-		if cause == pullsTooManyNow {
-			return Trouble{}
+	for _, k := range kinds {
+		if slices.Contains(k.waiting, w.Reason) && cause != pullsTooManyNow {
+			return Trouble{k.reason, k.words(s) + because(cause)}
 		}
-		return Trouble{reason, fmt.Sprintf("container %q does not get its image %q", s.Name, s.Image) + because(cause)}
-	case ContainerConfigError:
-		return Trouble{reason, fmt.Sprintf("container %q cannot be configured", s.Name) + because(cause)}
-	case ContainerStartFailed:
-		return Trouble{reason, fmt.Sprintf("container %q cannot be started", s.Name) + because(cause)}
 	}
 	return Trouble{}
 }
+
+func startFailed(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q cannot be started", s.Name) }
 
 // containerWaits says why a pod is not ready that has a node and, as far as is known, its volumes and its network.
 func containerWaits(pod *corev1.Pod) string {

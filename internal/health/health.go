@@ -5,6 +5,8 @@ package health
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -37,11 +39,79 @@ const (
 	NoProgress = "NoProgress"
 )
 
-// Reasons returns all reasons of a Trouble, the worst first.
-func Reasons() []string {
-	return []string{
-		NodeLost, Evicted, ImagePullFailed, ContainerConfigError, ContainerStartFailed, CrashLoop, Unschedulable, NoPodReady, NoProgress,
+// kind is a kind of trouble.
+type kind struct {
+	reason string
+	// advice says what the owner of the job, or the admin of the worker, can do. JOB stands for the name of the job.
+	advice string
+	// waiting are the reasons with which a kubelet says of a waiting container that it has this trouble. Its constants are
+	// errors of internal packages. words say it of the container.
+	waiting []string
+	words   func(*corev1.ContainerStatus) string
+}
+
+// kinds are all kinds of trouble, the worst first.
+var kinds = []kind{
+	{
+		reason: NodeLost,
+		advice: "nothing: Kubernetes starts the pod on another node when the node is known to be gone; to move the job at once, " +
+			"drain the worker or delete the Dispatch",
+	},
+	{
+		reason: Evicted,
+		advice: "give the pods of the job a priority and requests that the node can keep; Kubernetes starts the pod again",
+	},
+	{
+		reason: ImagePullFailed,
+		advice: "check the name of the image, that the worker's nodes reach its registry, and that the namespace of the job on the " +
+			"worker has the pull Secret (Secrets are not copied there)",
+		waiting: []string{
+			"ErrImagePull", "ImagePullBackOff", // These two alternate.
+			"ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
+		},
+		words: func(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q does not get its image %q", s.Name, s.Image) },
+	},
+	{
+		reason:  ContainerConfigError,
+		advice:  "create what is missing in the namespace of the job on the worker: Secrets and ConfigMaps are not copied there",
+		waiting: []string{"CreateContainerConfigError"},
+		words:   func(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q cannot be configured", s.Name) },
+	},
+	{
+		reason: ContainerStartFailed,
+		advice: "check the command and the arguments of the container, and that the image has them",
+		// RunContainerError alternates with CrashLoopBackOff after StartError.
+		waiting: []string{"CreateContainerError", "RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError"},
+		words:   startFailed,
+	},
+	{reason: CrashLoop, advice: "read what the container wrote: kubectl trainyard logs JOB --previous"},
+	{
+		reason: Unschedulable,
+		advice: "the nodes have changed since the job was placed, or have taints, labels or limits that the hub does not know; set " +
+			"admissionTimeout in the job's policy to have the job moved",
+	},
+	{
+		reason: NoPodReady,
+		advice: "correct what the message names, for instance a volume or a quota; if it names nothing, the Events of the JobSet and its " +
+			"pods on the worker have been forgotten: look at the logs of its controllers",
+	},
+	{reason: NoProgress, advice: "read what the containers write: kubectl trainyard logs JOB"},
+}
+
+// rank is the place of a reason among kinds, -1 for another reason.
+func rank(reason string) int {
+	return slices.IndexFunc(kinds, func(k kind) bool { return k.reason == reason })
+}
+
+// IsReason is true for the reasons of a Trouble.
+func IsReason(reason string) bool { return rank(reason) >= 0 }
+
+// Advice says what to do about a trouble of a job, empty for another reason.
+func Advice(reason, job string) string {
+	if i := rank(reason); i >= 0 {
+		return strings.ReplaceAll(kinds[i].advice, "JOB", job)
 	}
+	return ""
 }
 
 // settle is how long a container that has crashed too often must run before it counts as well. After the same time,
@@ -150,9 +220,9 @@ type diagnosis struct {
 
 // ownTroubles checks what a pod shows by itself, without time and other pods.
 func (d diagnosis) ownTroubles() (*Trouble, time.Duration) {
-	for _, reason := range []string{NodeLost, Evicted, ImagePullFailed, ContainerConfigError, ContainerStartFailed} {
-		t := d.first(reason, func(p place) string {
-			if p.current.own.Reason == reason {
+	for _, k := range kinds {
+		t := d.first(k.reason, func(p place) string {
+			if p.current.own.Reason == k.reason {
 				return p.current.own.Message
 			}
 			return ""

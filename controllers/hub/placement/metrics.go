@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +64,7 @@ func troubleOf(d *v1alpha1.Dispatch) string {
 	switch {
 	case trouble == nil:
 		return ""
-	case slices.Contains(health.Reasons(), trouble.Reason):
+	case health.IsReason(trouble.Reason):
 		return trouble.Reason
 	default:
 		return "Other"

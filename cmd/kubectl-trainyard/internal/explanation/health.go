@@ -4,6 +4,7 @@
 package explanation
 
 import (
+	"cmp"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,22 +32,8 @@ func fitsNowhere(workers []v1alpha1.ClusterExplanation) bool {
 	return len(workers) > 0
 }
 
-// healthAdvice says what they can do about trouble of the copy.
-var healthAdvice = map[string]string{
-	health.NodeLost: "nothing: Kubernetes starts the pod on another node when the node is known to be gone; to move the job at once, " +
-		"drain the worker or delete the Dispatch",
-	health.Evicted: "give the pods of the job a priority and requests that the node can keep; Kubernetes starts the pod again",
-	health.ImagePullFailed: "check the name of the image, that the worker's nodes reach its registry, and that the namespace of the job on the " +
-		"worker has the pull Secret (Secrets are not copied there)",
-	health.ContainerConfigError: "create what is missing in the namespace of the job on the worker: Secrets and ConfigMaps are not copied there",
-	health.ContainerStartFailed: "check the command and the arguments of the container, and that the image has them",
-	health.CrashLoop:            "read what the container wrote: kubectl trainyard logs %s --previous",
-	health.Unschedulable: "the nodes have changed since the job was placed, or have taints, labels or limits that the hub does not know; set " +
-		"admissionTimeout in the job's policy to have the job moved",
-	health.NoPodReady: "correct what the message names, for instance a volume or a quota; if it names nothing, the Events of the JobSet and its " +
-		"pods on the worker have been forgotten: look at the logs of its controllers",
-	health.NoProgress: "read what the containers write: kubectl trainyard logs %s",
-	// Reasons of the worker's agent, from package controllers/worker/trainjob.
+// agentAdvice says what they can do about trouble that the worker's agent reports, from package controllers/worker/trainjob.
+var agentAdvice = map[string]string{
 	"RuntimeNotFound": "create the runtime on the worker, or let the policy propagate it (propagate.runtimes)",
 	"BuildFailed":     "correct the job or its runtime as the message says",
 	"ApplyFailed":     "correct what the worker's API server refuses, or raise the limit there",
@@ -93,10 +80,5 @@ func (f Observation) advice() string {
 	if healthy == nil || healthy.Status != metav1.ConditionFalse {
 		return ""
 	}
-	text := healthAdvice[healthy.Reason]
-	switch healthy.Reason {
-	case health.CrashLoop, health.NoProgress:
-		return fmt.Sprintf(text, f.Job.GetName())
-	}
-	return text
+	return cmp.Or(health.Advice(healthy.Reason, f.Job.GetName()), agentAdvice[healthy.Reason])
 }
