@@ -35,6 +35,10 @@ var sections = []section{
 	{"docs/policy.md", "fields of a WorkerCluster", "api/v1alpha1/workercluster_types.go",
 		fieldsOf("workerclusters", v1alpha1.WorkerClusterSpec{})},
 	{"docs/kubectl.md", "commands", commandsDirectory, commands},
+	metrics(waitingMetrics),
+	metrics(jobMetrics),
+	metrics(workerMetrics),
+	metrics(agentMetrics),
 }
 
 func main() {

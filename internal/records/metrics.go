@@ -23,8 +23,9 @@ var (
 	}, []string{"cluster", "outcome"})
 	gpuSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_gpu_seconds_total",
-		Help: "GPUs that the pods of ended attempts request, times the seconds that their copies ran, by namespace, worker and GPU product " +
-			"(the resource, where the product is not known). Attempts with unknown times are not in it.",
+		Help: "What attempts have cost that ended, or whose job was deleted while they ran: GPUs that their pods request, times the seconds " +
+			"from the start of the JobSet to the end or deletion of the copy, by the worker's clock. An attempt whose times nobody saw, as on a " +
+			"lost worker, is not in it. The product is the resource if the worker has several products and the job selects none.",
 	}, []string{"namespace", "cluster", "product"})
 )
 

@@ -12,7 +12,7 @@ import (
 // requests (controller_runtime_webhook_requests_total, controller_runtime_webhook_latency_seconds).
 var refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "trainyard_admission_refusals_total",
-	Help: "Faults for which a request was refused, by webhook and rule.",
+	Help: "Faults for which a request was refused, by the agent and by the manager (webhook hub-trainjob).",
 }, []string{"webhook", "rule"})
 
 func init() {

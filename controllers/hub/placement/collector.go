@@ -27,12 +27,12 @@ var (
 	oldestWaits = prometheus.NewDesc("trainyard_oldest_waiting_seconds",
 		"Time for which the longest-waiting job of a policy has waited, of the first jobs of each kind.", []string{"policy"}, nil)
 	workerGPUs = prometheus.NewDesc("trainyard_worker_gpus",
-		"GPUs on the nodes of a worker that take pods.", []string{"cluster", "resource", "product"}, nil)
+		"GPUs on the nodes of a worker that take pods. Of a worker that is away: when it was last seen.", []string{"cluster", "resource", "product"}, nil)
 	freeGPUs = prometheus.NewDesc("trainyard_worker_free_gpus",
 		"GPUs on these nodes that no pod has.", []string{"cluster", "resource", "product"}, nil)
 	unusableGPUs = prometheus.NewDesc("trainyard_worker_unusable_gpus",
 		"GPUs that are free on a worker although jobs wait that ask for such GPUs and may use the worker: the free GPUs are too few, too "+
-			"scattered, or held for another job.", []string{"cluster"}, nil)
+			"scattered, or held for another job. Looks at the first 16 kinds of gangs that wait.", []string{"cluster"}, nil)
 )
 
 // undecided is the reason of jobs that no pass has decided about.

@@ -28,7 +28,7 @@ var (
 	}, []string{"cluster", "phase"})
 	unhealthyJobs = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "trainyard_unhealthy_jobs",
-		Help: "Dispatches whose copy makes no progress, by worker and reason of the condition Healthy.",
+		Help: "Dispatches whose copy makes no progress, by worker and reason of the condition Healthy; reasons of other kinds are Other.",
 	}, []string{"cluster", "reason"})
 )
 

@@ -1,0 +1,88 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"go/ast"
+	"strings"
+)
+
+// The sections of docs/metrics.md.
+const (
+	waitingMetrics = "metrics of the waiting list"
+	jobMetrics     = "metrics of jobs"
+	workerMetrics  = "metrics of workers"
+	agentMetrics   = "metrics of the agent"
+)
+
+// metricSections has the section of each package whose metrics are not about jobs.
+var metricSections = map[string]string{
+	"controllers/hub/credentials":       workerMetrics,
+	"controllers/hub/failover":          workerMetrics,
+	"controllers/hub/garbagecollection": workerMetrics,
+	"controllers/hub/placement":         waitingMetrics,
+	"controllers/worker/trainjob":       agentMetrics,
+	"executionlease/hub":                workerMetrics,
+	"executionlease/worker":             agentMetrics,
+	"remote":                            workerMetrics,
+}
+
+// metrics is a section of docs/metrics.md: a table of the metrics that some packages make.
+func metrics(name string) section {
+	return section{"docs/metrics.md", name, "the calls of package prometheus", func() (string, error) {
+		rows := [][]string{{"metric", "labels", "what it is"}}
+		err := goDirectories(func(directory string) error {
+			if cmp.Or(metricSections[directory], jobMetrics) != name {
+				return nil
+			}
+			found, err := metricsIn(directory)
+			rows = append(rows, found...)
+			return err
+		})
+		return table(rows), err
+	}}
+}
+
+// metricsIn returns a row for each metric that a package makes.
+func metricsIn(directory string) (rows [][]string, err error) {
+	files, err := parsed(directory)
+	for _, file := range files {
+		ast.Inspect(file, func(node ast.Node) bool {
+			if call, ok := node.(*ast.CallExpr); ok {
+				if row := metricOf(call); row != nil {
+					rows = append(rows, row)
+				}
+			}
+			return true
+		})
+	}
+	return rows, err
+}
+
+// metricOf returns the row of the metric that a call of package prometheus makes, nil if it makes none.
+func metricOf(call *ast.CallExpr) []string {
+	made := selected(call.Fun, "prometheus")
+	if !strings.HasPrefix(made, "New") || len(call.Args) == 0 {
+		return nil
+	}
+	var name, help, labels ast.Expr
+	if options, ok := call.Args[0].(*ast.CompositeLit); ok {
+		fields := fieldsIn(options)
+		name, help = fields["Name"], fields["Help"]
+		if len(call.Args) > 1 {
+			labels = call.Args[1]
+		}
+	} else if made == "NewDesc" {
+		name, help, labels = call.Args[0], call.Args[1], call.Args[2]
+	}
+	if name == nil {
+		return nil
+	}
+	words := strings.TrimSuffix(text(help), ".")
+	if strings.HasPrefix(made, "NewHistogram") {
+		words = "histogram: " + words
+	}
+	return []string{"`" + text(name) + "`", strings.Join(texts(labels), ", "), words}
+}
