@@ -5,17 +5,16 @@ package multikueue
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	manifests "github.com/trainyard/trainyard/config"
 )
 
 // newObservation has an AdmissionCheck "multikueue" of a config "fleet", without clusters and queues.
@@ -216,31 +215,11 @@ func TestContains(t *testing.T) {
 	}
 }
 
-// TestRightsAreThoseOfTheManifest checks that rights are the rules of config/worker.
-func TestRightsAreThoseOfTheManifest(t *testing.T) {
-	data, err := os.ReadFile(filepath.FromSlash("../../../../config/worker/cluster_role.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifest := &rbacv1.ClusterRole{}
-	if err := yaml.Unmarshal(data, manifest); err != nil {
-		t.Fatal(err)
-	}
-	if manifest.Name != role {
-		t.Errorf("the ClusterRole is %q, and the commands name %q", manifest.Name, role)
-	}
-	want, got := map[string][]string{}, map[string][]string{}
-	for _, rule := range manifest.Rules {
-		for _, resource := range rule.Resources {
-			r := right{group: rule.APIGroups[0], resource: resource}
-			want[r.name()] = append(want[r.name()], rule.Verbs...)
-		}
-	}
-	for _, r := range rights {
-		got[r.name()] = r.verbs
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rights (-manifest +code):\n%s", diff)
+// TestRoleOfTheManifest checks that the commands name the ClusterRole of config/worker.
+func TestRoleOfTheManifest(t *testing.T) {
+	role, err := manifests.HubRole()
+	if err != nil || role.Name != roleName || len(rightsOf(role)) == 0 {
+		t.Errorf("HubRole() = %v, %v, and the commands name %q", role, err, roleName)
 	}
 }
 

@@ -12,11 +12,14 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	manifests "github.com/trainyard/trainyard/config"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -25,33 +28,27 @@ const (
 	timeout = 10 * time.Second
 	// parallel is how many questions a worker is asked at a time.
 	parallel = 8
-	// role is the ClusterRole of config/worker.
-	role = "trainyard-hub"
+	// roleName is the name of the ClusterRole of config/worker.
+	roleName = "trainyard-hub"
 	// serviceAccount begins the user names of service accounts.
 	serviceAccount = "system:serviceaccount:"
 )
 
 // right is what a ClusterRole grants for one resource, in all namespaces.
 type right struct {
-	group, resource string
-	verbs           []string
+	schema.GroupResource
+	verbs []string
 }
 
-// rights are the rights of the ClusterRole in config/worker.
-var rights = []right{
-	{"trainer.kubeflow.org", "trainjobs", []string{"get", "list", "watch", "create", "patch", "delete"}},
-	{"", "namespaces", []string{"get", "list", "watch", "create"}},
-	{"trainer.kubeflow.org", "trainingruntimes", []string{"get", "list", "watch", "create", "patch"}},
-	{"trainer.kubeflow.org", "clustertrainingruntimes", []string{"get", "list", "watch", "create", "patch"}},
-	{"", "nodes", []string{"get", "list", "watch"}},
-	{"", "pods", []string{"get", "list", "watch"}},
-	{"", "events", []string{"list"}},
-	{"trainyard.dev", "capacityreports", []string{"get", "list", "watch"}},
-	{"trainyard.dev", "executionleases", []string{"get", "list", "watch", "create", "patch"}},
-	{"kueue.x-k8s.io", "workloads", []string{"list"}},
-	{"kueue.x-k8s.io", "workloadpriorityclasses", []string{"get"}},
-	{"jobset.x-k8s.io", "jobsets", []string{"get", "list", "watch", "delete"}},
-	{"batch", "jobs", []string{"list"}},
+// rightsOf returns the rights of a ClusterRole.
+func rightsOf(role *rbacv1.ClusterRole) []right {
+	var rights []right
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			rights = append(rights, right{schema.GroupResource{Group: rule.APIGroups[0], Resource: resource}, rule.Verbs})
+		}
+	}
+	return rights
 }
 
 // Lack is what credentials may not do on a worker.
@@ -80,12 +77,16 @@ func lackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err): // Kubernetes before v1.28 has no such question.
 		return nil, fmt.Errorf("ask who the user is: %w", err)
 	}
-	lack.Rights, err = missing(ctx, worker)
+	role, err := manifests.HubRole()
+	if err != nil {
+		return nil, err
+	}
+	lack.Rights, err = missing(ctx, worker, rightsOf(role))
 	return lack, err
 }
 
 // missing asks for every verb, some at a time.
-func missing(ctx context.Context, worker kubernetes.Interface) ([]string, error) {
+func missing(ctx context.Context, worker kubernetes.Interface, rights []right) ([]string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	denied := make([][]bool, len(rights))
@@ -118,7 +119,7 @@ func missing(ctx context.Context, worker kubernetes.Interface) ([]string, error)
 			}
 		}
 		if len(verbs) > 0 {
-			lines = append(lines, r.name()+": "+strings.Join(verbs, ", "))
+			lines = append(lines, r.String()+": "+strings.Join(verbs, ", "))
 		}
 	}
 	return lines, nil
@@ -126,21 +127,13 @@ func missing(ctx context.Context, worker kubernetes.Interface) ([]string, error)
 
 func may(ctx context.Context, worker kubernetes.Interface, r right, verb string) (bool, error) {
 	question := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: r.group, Resource: r.resource, Verb: verb},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: r.Group, Resource: r.Resource, Verb: verb},
 	}}
 	answer, err := worker.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, question, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask for the right to %s %s: %w", verb, r.name(), err)
+		return false, fmt.Errorf("ask for the right to %s %s: %w", verb, r.String(), err)
 	}
 	return answer.Status.Allowed, nil
-}
-
-// name is the resource as kubectl writes it.
-func (r right) name() string {
-	if r.group == "" {
-		return r.resource
-	}
-	return r.resource + "." + r.group
 }
 
 // Grants returns the commands with which an admin of a worker grants the rights of config/worker to the user. They
@@ -155,6 +148,6 @@ func (l *Lack) Grants(worker string) []string {
 	}
 	return []string{
 		kubectl + " apply --server-side -k config/worker",
-		fmt.Sprintf("%s create clusterrolebinding %s-import --clusterrole=%s %s", kubectl, role, role, subject),
+		fmt.Sprintf("%s create clusterrolebinding %s-import --clusterrole=%s %s", kubectl, roleName, roleName, subject),
 	}
 }
