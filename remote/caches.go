@@ -44,15 +44,6 @@ var (
 // labelMultiKueue is the label of the Workloads that a MultiKueue has created. They are cached with Options.Workloads.
 const labelMultiKueue = "kueue.x-k8s.io/multikueue-origin"
 
-// optionalTypes are the names that reflectors use for the optional kinds.
-var optionalTypes = func() []string {
-	types := []string{jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{})}
-	for _, kind := range capacity.KueueKinds {
-		types = append(types, kind.GVK.String())
-	}
-	return types
-}()
-
 var executionLeaseGVK = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
 var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}
@@ -63,14 +54,6 @@ const (
 	resourceCapacityReports = "capacityreports"
 	resourceExecutionLeases = "executionleases"
 )
-
-// optional says whether a worker may forbid reading a resource and still be Connected. Old kubeconfigs do not permit
-// JobSets: then JobSet details are missing. Without a CapacityReport the capacity is not known (capacity.Reported), but
-// the hub looks after the jobs there. The same holds for the quota of Kueue. Without an ExecutionLease nobody can fence
-// copies there (Status.LeaseRefusal). Without Workloads no worker is nominated to MultiKueue.
-func optional(resource string) bool {
-	return isKueue(resource) || resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
-}
 
 // IndexJobSet is the field index of pods by the name of their JobSet, in caches that have pods.
 const IndexJobSet = "trainyard.jobset"
@@ -88,13 +71,27 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return object
 }
 
-// cachedKind is a kind that the cache of every worker holds.
+// cachedKind is a kind that the cache of a worker holds.
 type cachedKind struct {
 	resource string
 	gvk      schema.GroupVersionKind
 	scope    meta.RESTScope
 	object   client.Object
 	options  cache.ByObject
+	// optional: a worker may forbid reading the kind, or lack it, and still be Connected.
+	optional bool
+	// told: whether the worker shows the optional kind is part of its status.
+	told bool
+	// handler gets the events, for the inventory. Nil: nobody does.
+	handler toolscache.ResourceEventHandler
+}
+
+// typeDescription is the name that reflectors use for the kind.
+func (k *cachedKind) typeDescription() string {
+	if _, ok := k.object.(*unstructured.Unstructured); ok {
+		return k.gvk.String()
+	}
+	return fmt.Sprintf("%T", k.object)
 }
 
 func cachedKinds(opts Options, source capacitySource) []cachedKind {
@@ -103,18 +100,35 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobSetGVK)
 	kinds := append(slices.Clone(source.kinds), []cachedKind{
-		{resourceExecutionLeases, executionLeaseGVK, meta.RESTScopeRoot, &v1alpha1.ExecutionLease{}, cache.ByObject{
-			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, opts.HubID),
-			Transform: cache.TransformStripManagedFields(),
-		}},
-		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
-		{resourceJobSets, jobSetGVK, meta.RESTScopeNamespace, jobSet, cache.ByObject{Transform: stripJobSet}},
-		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
-		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
-		{"trainjobs", trainjobs.GroupVersionKind, meta.RESTScopeNamespace, trainjobs.New(), cache.ByObject{
-			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: opts.HubID}),
-			Transform: trainjobs.Strip,
-		}},
+		{
+			resource: resourceExecutionLeases, gvk: executionLeaseGVK, scope: meta.RESTScopeRoot, object: &v1alpha1.ExecutionLease{},
+			options: cache.ByObject{
+				Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, opts.HubID),
+				Transform: cache.TransformStripManagedFields(),
+			},
+			optional: true, told: true, // Without it nobody can fence copies there (Status.LeaseRefusal).
+		},
+		{
+			resource: "clustertrainingruntimes", gvk: ClusterTrainingRuntimeGVK, scope: meta.RESTScopeRoot,
+			object: metadataOf(ClusterTrainingRuntimeGVK), options: metadataOnly,
+		},
+		{
+			resource: resourceJobSets, gvk: jobSetGVK, scope: meta.RESTScopeNamespace, object: jobSet,
+			options:  cache.ByObject{Transform: stripJobSet},
+			optional: true, // Old kubeconfigs do not permit JobSets: then JobSet details are missing.
+		},
+		{resource: "namespaces", gvk: namespace, scope: meta.RESTScopeRoot, object: metadataOf(namespace), options: metadataOnly},
+		{
+			resource: "trainingruntimes", gvk: TrainingRuntimeGVK, scope: meta.RESTScopeNamespace,
+			object: metadataOf(TrainingRuntimeGVK), options: metadataOnly,
+		},
+		{
+			resource: "trainjobs", gvk: trainjobs.GroupVersionKind, scope: meta.RESTScopeNamespace, object: trainjobs.New(),
+			options: cache.ByObject{
+				Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: opts.HubID}),
+				Transform: trainjobs.Strip,
+			},
+		},
 	}...)
 	counted := func(kind cachedKind) bool { return kind.gvk == capacity.KueueWorkloads.GVK }
 	if opts.Workloads && !slices.ContainsFunc(kinds, counted) { // Quota is counted from all Workloads.
@@ -126,10 +140,22 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 func cachedWorkloads() cachedKind {
 	ofMultiKueue, err := labels.NewRequirement(labelMultiKueue, selection.Exists, nil)
 	utilruntime.Must(err)
-	kind := capacity.KueueWorkloads
-	return cachedKind{kind.Resource, kind.GVK, meta.RESTScopeNamespace, kind.Object(), cache.ByObject{
-		Label: labels.NewSelector().Add(*ofMultiKueue), Transform: capacity.StripKueue,
-	}}
+	kind := kueueKind(capacity.KueueWorkloads)
+	kind.options.Label = labels.NewSelector().Add(*ofMultiKueue)
+	return kind
+}
+
+// kueueKind is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the hub
+// looks after the jobs there.
+func kueueKind(kind capacity.KueueKind) cachedKind {
+	scope := meta.RESTScopeRoot
+	if kind.Namespaced {
+		scope = meta.RESTScopeNamespace
+	}
+	return cachedKind{
+		resource: kind.Resource, gvk: kind.GVK, scope: scope, object: kind.Object(),
+		options: cache.ByObject{Transform: capacity.StripKueue}, optional: true, told: true,
+	}
 }
 
 // cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.
@@ -154,15 +180,18 @@ type caches struct {
 // newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
 // get the cache before the worker has answered for the first time.
 func newCaches(
-	ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource, guard guard,
+	ctx context.Context, config *rest.Config, opts Options, transport reflectors, kinds []cachedKind, guard guard,
 ) (*caches, error) {
-	kinds := cachedKinds(opts, source)
 	scheme, err := cacheScheme()
 	if err != nil {
 		return nil, err
 	}
 	byObject := map[client.Object]cache.ByObject{}
+	var optionalTypes []string
 	for _, kind := range kinds {
+		if kind.optional {
+			optionalTypes = append(optionalTypes, kind.typeDescription())
+		}
 		options := kind.options
 		options.Transform = guard.transform(kind.gvk.Kind, options.Transform)
 		byObject[kind.object] = options
@@ -198,35 +227,30 @@ func newCaches(
 		if err != nil {
 			return nil, fmt.Errorf("make informer of %s: %w", kind.resource, err)
 		}
-		if optional(kind.resource) {
+		if kind.optional {
 			c.optional[kind.gvk] = informer
 		} else {
 			c.informers[kind.resource] = informer
 		}
+		if err := c.handle(&kind, informer); err != nil {
+			return nil, err
+		}
 	}
-	return c, c.handle(source, kinds)
+	return c, nil
 }
 
 // handle gives the inventory the events that it needs.
-func (c *caches) handle(source capacitySource, kinds []cachedKind) error {
-	handlers := source.handlers
-	for _, kind := range kinds {
-		handler := handlers[kind.resource]
-		if handler == nil {
-			continue
-		}
-		informer, required := c.informers[kind.resource]
-		if !required {
-			informer = c.optional[kind.gvk]
-		}
-		handled, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return fmt.Errorf("handle events of %s: %w", kind.resource, err)
-		}
-		c.handled = append(c.handled, handled)
-		if required {
-			c.required = append(c.required, handled)
-		}
+func (c *caches) handle(kind *cachedKind, informer cache.Informer) error {
+	if kind.handler == nil {
+		return nil
+	}
+	handled, err := informer.AddEventHandler(kind.handler)
+	if err != nil {
+		return fmt.Errorf("handle events of %s: %w", kind.resource, err)
+	}
+	c.handled = append(c.handled, handled)
+	if !kind.optional {
+		c.required = append(c.required, handled)
 	}
 	return nil
 }

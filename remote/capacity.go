@@ -6,14 +6,12 @@ package remote
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
@@ -26,8 +24,6 @@ type capacitySource struct {
 	capacity.Inventory
 	// kinds are the kinds that the worker's cache holds for the inventory.
 	kinds []cachedKind
-	// handlers are the event handlers of these kinds, by resource.
-	handlers map[string]toolscache.ResourceEventHandler
 	// quota: the worker is Connected before the quota is listed.
 	quota bool
 	// state says whether the inventory is reliable. connected is the time since which the worker is Connected. listed says
@@ -42,13 +38,16 @@ func count(tally *capacity.Tally) capacitySource {
 	return capacitySource{
 		Inventory: tally,
 		kinds: []cachedKind{
-			{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{},
-				cache.ByObject{Transform: capacity.StripNode}},
-			{resourcePods, corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{},
-				cache.ByObject{Transform: capacity.StripPod}},
+			{
+				resource: "nodes", gvk: corev1.SchemeGroupVersion.WithKind("Node"), scope: meta.RESTScopeRoot, object: &corev1.Node{},
+				options: cache.ByObject{Transform: capacity.StripNode}, handler: tally.NodeHandler(),
+			},
+			{
+				resource: resourcePods, gvk: corev1.SchemeGroupVersion.WithKind("Pod"), scope: meta.RESTScopeNamespace, object: &corev1.Pod{},
+				options: cache.ByObject{Transform: capacity.StripPod}, handler: tally.PodHandler(),
+			},
 		},
-		handlers: map[string]toolscache.ResourceEventHandler{"nodes": tally.NodeHandler(), resourcePods: tally.PodHandler()},
-		state:    func(time.Time, bool, func(string) int) (capacity.State, string) { return capacity.Known, "" },
+		state: func(time.Time, bool, func(string) int) (capacity.State, string) { return capacity.Known, "" },
 	}
 }
 
@@ -60,14 +59,9 @@ func countQuota() capacitySource {
 	source := count(tally)
 	source.quota = true
 	for _, kind := range capacity.KueueKinds {
-		scope := meta.RESTScopeRoot
-		if kind.Namespaced {
-			scope = meta.RESTScopeNamespace
-		}
-		source.kinds = append(source.kinds, cachedKind{
-			kind.Resource, kind.GVK, scope, kind.Object(), cache.ByObject{Transform: capacity.StripKueue},
-		})
-		source.handlers[kind.Resource] = tally.KueueHandler()
+		counted := kueueKind(kind)
+		counted.handler = tally.KueueHandler()
+		source.kinds = append(source.kinds, counted)
 	}
 	source.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
 		for _, kind := range capacity.KueueKinds {
@@ -89,11 +83,6 @@ func countQuota() capacitySource {
 	return source
 }
 
-// isKueue says whether a resource is read to count quota.
-func isKueue(resource string) bool {
-	return slices.ContainsFunc(capacity.KueueKinds, func(kind capacity.KueueKind) bool { return kind.Resource == resource })
-}
-
 // readCapacity returns a source that reads the worker's CapacityReport. It calls wake when State may have changed.
 func readCapacity(clock clock.PassiveClock, wake func(), quota bool) capacitySource {
 	reported := capacity.NewReported(clock, wake)
@@ -103,13 +92,15 @@ func readCapacity(clock clock.PassiveClock, wake func(), quota bool) capacitySou
 	return capacitySource{
 		Inventory: reported,
 		kinds: []cachedKind{{
-			resourceCapacityReports, v1alpha1.GroupVersion.WithKind("CapacityReport"), meta.RESTScopeRoot, &v1alpha1.CapacityReport{},
-			cache.ByObject{
+			resource: resourceCapacityReports, gvk: v1alpha1.GroupVersion.WithKind("CapacityReport"), scope: meta.RESTScopeRoot,
+			object: &v1alpha1.CapacityReport{},
+			options: cache.ByObject{
 				Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.CapacityReportName),
 				Transform: cache.TransformStripManagedFields(),
 			},
+			optional: true, told: true, // Without it the capacity is not known (capacity.Reported), but the hub looks after the jobs there.
+			handler: reported.Handler(),
 		}},
-		handlers: map[string]toolscache.ResourceEventHandler{resourceCapacityReports: reported.Handler()},
 		state: func(connected time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
 			return reported.State(connected, listed, refusal(resourceCapacityReports))
 		},

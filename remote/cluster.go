@@ -70,6 +70,7 @@ type Cluster struct {
 	prober       *prober
 	caches       *caches
 	capacity     capacitySource
+	kinds        []cachedKind
 	cached, live client.Client
 
 	mu sync.Mutex
@@ -139,10 +140,11 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
 		return err
 	}
-	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.capacity, c.panicked); err != nil {
+	c.kinds = cachedKinds(c.opts, c.capacity)
+	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.kinds, c.panicked); err != nil {
 		return err
 	}
-	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, cachedKinds(c.opts, c.capacity))
+	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, c.kinds)
 	return err
 }
 
@@ -289,20 +291,31 @@ func (c *Cluster) answered(request call, code int) {
 		}
 		c.locked.troubles[request] = trouble{code: code, since: since}
 	}
-	needed := !optional(request.resource)
+	kind := c.kind(request.resource)
+	needed := !kind.optional
 	gone := code == 404 && (needed || request.resource == resourceJobSets)
 	if gone || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
 		c.locked.apisDue = true
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
-	case changed && (isKueue(request.resource) || request.resource == resourceCapacityReports || request.resource == resourceExecutionLeases):
+	case changed && kind.told:
 		poke(c.wake)
 	case changed && (gone || needed && (code == 403 || before == 403)):
 		poke(c.wake)
 	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):
 		c.log.Info("Worker does not list an optional kind", "resource", request.resource, "code", code)
 	}
+}
+
+// kind returns the row of a resource that the caches hold.
+func (c *Cluster) kind(resource string) cachedKind {
+	for i := range c.kinds {
+		if c.kinds[i].resource == resource {
+			return c.kinds[i]
+		}
+	}
+	return cachedKind{}
 }
 
 // setStatus changes the status and notifies the subscribers. The status of a closed Cluster does not change.

@@ -149,7 +149,7 @@ func (l *loop) troubles() (denied, stalled []call) {
 	defer l.mu.Unlock()
 	for request, trouble := range l.locked.troubles {
 		switch {
-		case optional(request.resource):
+		case l.kind(request.resource).optional:
 		case trouble.code == http.StatusForbidden:
 			denied = append(denied, request)
 		case l.opts.Clock.Since(trouble.since) >= l.opts.SyncTimeout:

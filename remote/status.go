@@ -110,7 +110,7 @@ func (s Status) same(other Status) bool {
 // ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.
 var ErrNotConnected = errors.New("worker is not connected")
 
-// ErrNotListed is the error of a read of an optional kind (optionalTypes) that is not listed yet, or may not be listed.
+// ErrNotListed is the error of a read of an optional kind (cachedKind) that is not listed yet, or may not be listed.
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.
