@@ -59,8 +59,8 @@ func appendFields(rows [][]string, path string, of reflect.Type, schema *apiexte
 // absent is the end of a comment, which says what holds if a field is left out.
 var absent = regexp.MustCompile(`\s*Absent: (.*)\.$`)
 
-// subject is the beginning of a comment. In a table the field stands before it.
-var subject = regexp.MustCompile(`^[a-z]\w+ ((is|are|says) )?`)
+// ownName is the beginning of a comment. In a table the field stands before it.
+var ownName = regexp.MustCompile(`^[a-z]\w+ ((is|are|says) )?`)
 
 func rowOf(path, name string, property, parent *apiextensionsv1.JSONSchemaProps) []string {
 	text, otherwise := strings.Join(strings.Fields(property.Description), " "), ""
@@ -73,7 +73,7 @@ func rowOf(path, name string, property, parent *apiextensionsv1.JSONSchemaProps)
 		otherwise = "false"
 	}
 	values := strings.Join(valuesOf(name, property, parent), ", ")
-	return []string{"`" + path + name + "`", values, otherwise, strings.ReplaceAll(subject.ReplaceAllString(text, ""), "|", `\|`)}
+	return []string{"`" + path + name + "`", values, otherwise, strings.ReplaceAll(ownName.ReplaceAllString(text, ""), "|", `\|`)}
 }
 
 // bound is a rule about the least value of a duration.

@@ -4,22 +4,18 @@
 package records
 
 import (
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
-	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 var (
 	attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_attempts_ended_total",
-		Help: "Attempts that ended without the end of their job, by worker and outcome (" + outcomes(false) + ").",
+		Help: "Attempts that ended without the end of their job, by worker and outcome.",
 	}, []string{"cluster", "outcome"})
 	jobsFinished = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_jobs_finished_total",
-		Help: "Jobs that ended, by worker and outcome (" + outcomes(true) + ").",
+		Help: "Jobs that ended, by worker and outcome.",
 	}, []string{"cluster", "outcome"})
 	gpuSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_gpu_seconds_total",
@@ -28,17 +24,6 @@ var (
 			"lost worker, is not in it. The product is the resource if the worker has several products and the job selects none.",
 	}, []string{"namespace", "cluster", "product"})
 )
-
-// outcomes lists the outcomes of attempts with or without the end of their job.
-func outcomes(finishes bool) string {
-	var names []string
-	for _, ending := range record.Endings() {
-		if ending.Finishes == finishes {
-			names = append(names, string(ending.Outcome))
-		}
-	}
-	return strings.Join(names, ", ")
-}
 
 func init() {
 	metrics.Registry.MustRegister(attemptsEnded, jobsFinished, gpuSeconds)
