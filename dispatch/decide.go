@@ -8,72 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
-
-// Job is a TrainJob that needs a worker.
-type Job struct {
-	// UID of the TrainJob. It decides between workers of equal score.
-	UID types.UID
-	// Name and Namespace of the TrainJob, for expressions.
-	Name, Namespace string
-	// Labels of the TrainJob.
-	Labels map[string]string
-	// Annotations of the TrainJob. v1alpha1.AnnotationClusters pins it. Expressions read the others.
-	Annotations map[string]string
-	// NamespaceLabels are the labels of its namespace.
-	NamespaceLabels map[string]string
-	// Priority of the TrainJob, for expressions. A higher number is more important.
-	Priority int32
-	// WorkerQueue is what the policy of the job says. QueuedOnHub: the hub's Kueue has the job in the queue of its label.
-	WorkerQueue v1alpha1.WorkerQueue
-	QueuedOnHub bool
-	// Nominated: MultiKueue brings the job to the worker, and not Trainyard.
-	Nominated bool
-	// PodSets are the demand of the job.
-	PodSets []v1alpha1.PodSet
-	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
-	Previous v1alpha1.ClusterName
-	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
-	Excluded map[v1alpha1.ClusterName]Exclusion
-}
-
-// Exclusion is why a worker cannot take one job, even with enough free resources.
-type Exclusion struct {
-	// Reason is the result of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
-	Reason string
-	// Message is the worker's message.
-	Message string
-}
-
-// Worker is a WorkerCluster as it is now.
-type Worker struct {
-	// Name of the WorkerCluster. No two workers have the same.
-	Name v1alpha1.ClusterName
-	// Labels of the WorkerCluster.
-	Labels map[string]string
-	// NotReady is the reason and message of a Ready condition that is not True. Empty: the worker is Ready.
-	NotReady string
-	// Cordoned: the worker takes no jobs, by spec.unschedulable or because it is Draining, by spec.drain.
-	Cordoned, Draining bool
-	// Nodes that take pods, without what is reserved for jobs whose pods are not on them yet.
-	Nodes *Nodes
-	// Allocatable of all nodes together, for scores and expressions.
-	Allocatable Resources
-	// WorkerQueue is spec.kueue.workerQueue.
-	WorkerQueue v1alpha1.WorkerQueue
-	// Price is spec.price as PricesOf converts it. It can change the score of other workers, see v1alpha1.ScorePrice.
-	Price Prices
-	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.
-	Assigned, Queued int
-	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
-	KubernetesVersion string
-	NodeGroups        []v1alpha1.NodeGroup
-	// Revision changes whenever another field changes. An expression may cache its answer by it. 0: it may not.
-	Revision uint64
-}
 
 // Decision is the worker of a job, or the reason why the job waits.
 type Decision struct {

@@ -76,7 +76,7 @@ func (p *pass) answer(e *entry) dispatch.Decision {
 	defer dispatch.Blame(&worker)
 	for name, r := range p.q.reservations {
 		worker = name
-		if at := p.q.index[name]; r.isBefore(e) && isOpen(&p.workers[at]) && p.places.mayFit(c, p.workers[at].Nodes) &&
+		if at := p.q.index[name]; r.isBefore(e) && p.workers[at].TakesJobs() && p.places.mayFit(c, p.workers[at].Nodes) &&
 			c.decide(e, p.workers[at:at+1]).Cluster != "" {
 			p.block(c, name)
 			decision.Reason = v1alpha1.ReasonQueued

@@ -165,7 +165,7 @@ func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 	defer dispatch.Blame(&worker)
 	for _, i := range at {
 		w := &workers[i]
-		if worker = w.Name; isOpen(w) {
+		if worker = w.Name; w.TakesJobs() {
 			most = max(most, p.of(w.Nodes, b))
 		}
 	}

@@ -252,8 +252,6 @@ func (p *pass) help(changed []int, behind *entry) {
 	}
 }
 
-func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
-
 // consider decides about the first job of a class.
 func (p *pass) consider(c *class) {
 	c.considered = p.q.rounds
@@ -305,7 +303,7 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 	defer dispatch.Blame(&worker)
 	for _, at := range p.changed {
 		w := &p.workers[at]
-		if worker = w.Name; !isOpen(w) || !p.places.mayFit(c, w.Nodes) {
+		if worker = w.Name; !w.TakesJobs() || !p.places.mayFit(c, w.Nodes) {
 			continue
 		}
 		p.few = append(p.few, *w)

@@ -26,7 +26,7 @@ func (p *pass) each(all bool, visit func(at int) bool) {
 func (p *pass) mayFitEmpty(c *class, at int) bool {
 	w := &p.workers[at]
 	defer dispatch.Blame(&w.Name)
-	return isOpen(w) && p.places.mayFit(c, p.fleet.Empty(w.Name))
+	return w.TakesJobs() && p.places.mayFit(c, p.fleet.Empty(w.Name))
 }
 
 // fitsEmpty says whether the job would fit on a worker if no job ran there.

@@ -193,13 +193,9 @@ func (o *observation) refusal() (reason, message string) {
 // job returns what placement needs to know of a Workload, except the exclusions.
 func (r *Reconciler) job(o *observation) (queue.Job, error) {
 	w := o.workload
-	name, _ := w.gang()
-	job := queue.Job{
-		Job: dispatch.Job{
-			UID: w.UID, Namespace: w.Namespace, Name: name, Labels: w.Labels, Priority: w.priority(),
-		},
-		Created: w.CreationTimestamp.Time,
-	}
+	job := queue.Job{Job: dispatch.JobOf(w, nil), Created: w.CreationTimestamp.Time}
+	job.Name, _ = w.gang()
+	job.Annotations, job.Priority = nil, w.priority() // The annotations are for Kueue.
 	for i := range w.Spec.PodSets {
 		given := &w.Spec.PodSets[i]
 		podSet, err := r.PodSet(given.Name, given.Count, &given.Template.Spec)

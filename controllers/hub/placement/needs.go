@@ -59,17 +59,15 @@ func (n *needs) job(ctx context.Context, f observation) (*queue.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &queue.Job{
-		Job: dispatch.Job{
-			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
-			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
-			Previous: f.past.worker, QueuedOnHub: trainjobs.QueuedByKueue(f.job),
-		},
+	job := &queue.Job{
+		Job:      dispatch.JobOf(f.job, namespaceLabels),
 		Policies: n.compiled.of(policies),
 		Created:  f.job.GetCreationTimestamp().Time,
 		Since:    waitsSince(f),
 		Attempt:  record.NextAttempt(f.past.attempt),
-	}, nil
+	}
+	job.Previous, job.QueuedOnHub = f.past.worker, trainjobs.QueuedByKueue(f.job)
+	return job, nil
 }
 
 // demand fills in the job's PodSets and priority.

@@ -30,7 +30,7 @@ func (p Policies) For(ctx context.Context, job *unstructured.Unstructured) (*v1a
 	if err != nil {
 		return nil, err
 	}
-	return policyOf(policies, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
+	return policyOf(policies, dispatch.JobOf(job, labels))
 }
 
 // policyOf returns the policy that applies to a job, nil if there is none.

@@ -117,7 +117,7 @@ func (r Reviewer) PolicyOf(
 	if err != nil {
 		return nil, err
 	}
-	return policyOf(policies, dispatch.Job{Labels: job.Labels, NamespaceLabels: namespaceLabels})
+	return policyOf(policies, dispatch.JobOf(job, namespaceLabels))
 }
 
 // unknownKeys warns of names under v1alpha1.KeyPrefix that have no effect: most are misspelt.
@@ -175,7 +175,7 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worker, unknown map[v1alpha1.ClusterName]bool) {
 	unknown = map[v1alpha1.ClusterName]bool{}
 	for i := range registered {
-		w := &registered[i]
+		w := registered[i]
 		var groups []dispatch.NodeGroup
 		shown := slices.Clone(w.Status.NodeGroups)
 		for j := range shown {
@@ -188,11 +188,8 @@ func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worke
 		}
 		name := v1alpha1.ClusterName(w.Name)
 		unknown[name] = len(groups) == 0
-		workers = append(workers, dispatch.Worker{
-			Name: name, Labels: w.Labels, WorkerQueue: w.Spec.Kueue.WorkerQueue,
-			Nodes: dispatch.NewNodes(groups), Allocatable: dispatch.AllocatableOf(shown), NodeGroups: shown,
-			Price: dispatch.PricesOf(w.Spec.Price), KubernetesVersion: w.Status.KubernetesVersion,
-		})
+		w.Spec.Unschedulable, w.Spec.Drain, w.Status.Jobs, w.Status.NodeGroups = false, false, 0, shown
+		workers = append(workers, dispatch.WorkerOf(&w, dispatch.NewNodes(groups), dispatch.AllocatableOf(shown)))
 	}
 	return workers, unknown
 }

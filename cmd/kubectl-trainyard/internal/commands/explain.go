@@ -109,6 +109,6 @@ func completeObservation(ctx context.Context, h *hub.Hub, observation *explanati
 	}
 	if policies, err := h.Policies(ctx); err == nil {
 		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may. Few policies need them.
-		observation.Policy = policyName(policies, dispatch.Job{Labels: observation.Job.GetLabels(), NamespaceLabels: labels})
+		observation.Policy = policyName(policies, dispatch.JobOf(observation.Job, labels))
 	}
 }

@@ -53,14 +53,9 @@ func isPending(d *v1alpha1.Dispatch) bool {
 
 func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact bool) {
 	nodes, exact := Nodes(cluster.Status.NodeGroups)
-	return dispatch.Worker{
-		Name: v1alpha1.ClusterName(cluster.Name), Labels: cluster.Labels,
-		NotReady: unready(cluster), Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain, Draining: cluster.Spec.Drain,
-		WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
-		Nodes:       nodes, Allocatable: dispatch.AllocatableOf(cluster.Status.NodeGroups),
-		Price: dispatch.PricesOf(cluster.Spec.Price), Assigned: int(cluster.Status.Jobs),
-		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
-	}, exact
+	worker = dispatch.WorkerOf(cluster, nodes, dispatch.AllocatableOf(cluster.Status.NodeGroups))
+	worker.NotReady = unready(cluster)
+	return worker, exact
 }
 
 // unready returns reason and message of a worker that is not Ready, or "".

@@ -111,22 +111,20 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 
 // job collects what a decision about a job needs. If it returns a decision, the job waits whatever the workers have.
 func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.Job, *dispatch.Decision, error) {
-	name := cmp.Or(trainJob.Name, trainJob.GenerateName+"xxxxx")
-	job := dispatch.Job{
-		UID:  cmp.Or(trainJob.UID, types.UID(trainJob.Namespace+"/"+name)),
-		Name: name, Namespace: trainJob.Namespace, Labels: trainJob.Labels, Annotations: trainJob.Annotations,
+	labels, err := w.namespaceLabels(ctx, trainJob.Namespace)
+	if err != nil {
+		return dispatch.Job{}, nil, err
 	}
-	var err error
-	if job.NamespaceLabels, err = w.namespaceLabels(ctx, trainJob.Namespace); err != nil {
-		return job, nil, err
-	}
+	job := dispatch.JobOf(trainJob, labels)
+	job.Name = cmp.Or(job.Name, trainJob.GenerateName+"xxxxx")
+	job.UID = cmp.Or(job.UID, types.UID(job.Namespace+"/"+job.Name))
 	if ptr.Deref(trainJob.Spec.Suspend, false) {
 		w.note("TrainJob %q has spec.suspend: true, which is ignored here: the hub places the job only when it is false",
-			name)
+			job.Name)
 	}
 	if ptr.Deref(trainJob.Spec.ManagedBy, v1alpha1.ManagedByBuiltIn) == v1alpha1.ManagedByBuiltIn {
 		w.note("TrainJob %q has no spec.managedBy: %s, so the hub would run it itself, unless its namespace or policy asks for "+
-			"such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field", name, v1alpha1.ManagedByMultiKueue)
+			"such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field", job.Name, v1alpha1.ManagedByMultiKueue)
 	}
 	var rules *v1alpha1.DispatchPolicy
 	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.

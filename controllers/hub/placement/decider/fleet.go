@@ -136,7 +136,7 @@ func (f *fleet) object(name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
 // takesJobs says whether new jobs may come to a worker.
 func (f *fleet) takesJobs(name v1alpha1.ClusterName) bool {
 	worker := f.snapshots[name]
-	return worker != nil && worker.NotReady == "" && !worker.Cordoned
+	return worker != nil && worker.TakesJobs()
 }
 
 // Assign implements queue.Fleet.
@@ -301,17 +301,14 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 		return last
 	}
 	f.revision++
-	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes, Worker: dispatch.Worker{
-		Name: name, Labels: worker.Labels, NotReady: unready,
-		Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain, Draining: worker.Spec.Drain,
-		WorkerQueue: worker.Spec.Kueue.WorkerQueue,
-		Price:       dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
-		KubernetesVersion: worker.Status.KubernetesVersion, NodeGroups: worker.Status.NodeGroups,
-		Revision: f.revision,
-	}}
-	if nodes != nil {
-		next.Nodes, next.Allocatable, next.Queued = nodes.nodes, nodes.allocatable, nodes.queued
+	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes}
+	if nodes == nil {
+		next.Worker = dispatch.WorkerOf(worker, nil, nil)
+	} else {
+		next.Worker = dispatch.WorkerOf(worker, nodes.nodes, nodes.allocatable)
+		next.Queued = nodes.queued
 	}
+	next.NotReady, next.Assigned, next.Revision = unready, assigned, f.revision
 	f.snapshots[name] = next
 	return next
 }

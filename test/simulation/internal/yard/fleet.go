@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -46,14 +47,13 @@ var _ queue.Fleet = &fleet{}
 func newFleet(w *world.World) *fleet {
 	f := &fleet{world: w, byName: map[v1alpha1.ClusterName]int{}, evictions: map[types.UID]*eviction{}}
 	for i, worker := range w.Workers() {
-		nodes := nodesOf(worker.Levels)
-		f.byName[v1alpha1.ClusterName(worker.Name)] = i
+		cluster, nodes := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker.Name}}, nodesOf(worker.Levels)
+		seen := dispatch.WorkerOf(cluster, nodes, dispatch.Resources{gpu: nodes.Free(gpu), cpu: nodes.Free(cpu)})
+		seen.Revision = 1
+		f.byName[seen.Name] = i
 		f.empty = append(f.empty, nodes)
 		f.jobs = append(f.jobs, map[int]placed{})
-		f.workers = append(f.workers, dispatch.Worker{
-			Name: v1alpha1.ClusterName(worker.Name), Nodes: nodes, Revision: 1,
-			Allocatable: dispatch.Resources{gpu: nodes.Free(gpu), cpu: nodes.Free(cpu)},
-		})
+		f.workers = append(f.workers, seen)
 	}
 	return f
 }

@@ -69,11 +69,10 @@ func (s *System) Arrive(job *stream.Job) {
 		s.podSets[shape] = podSets
 	}
 	name := strconv.Itoa(job.ID)
+	waits := dispatch.JobOf(&metav1.ObjectMeta{UID: types.UID(name), Namespace: namespace, Name: name}, nil)
+	waits.Priority, waits.PodSets = job.Priority, podSets
 	s.queue.Stand(queue.Job{
-		Job: dispatch.Job{
-			UID: types.UID(name), Namespace: namespace, Name: name, Priority: job.Priority, PodSets: podSets,
-		},
-		Class: shape, Policies: s.policies, Created: began.Add(job.Submitted), Since: began.Add(s.world.Now()),
+		Job: waits, Class: shape, Policies: s.policies, Created: began.Add(job.Submitted), Since: began.Add(s.world.Now()),
 	})
 }
 

@@ -1,0 +1,55 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Job is a TrainJob that needs a worker.
+type Job struct {
+	// UID of the TrainJob. It decides between workers of equal score.
+	UID types.UID
+	// Name and Namespace of the TrainJob, for expressions.
+	Name, Namespace string
+	// Labels of the TrainJob.
+	Labels map[string]string
+	// Annotations of the TrainJob. v1alpha1.AnnotationClusters pins it. Expressions read the others.
+	Annotations map[string]string
+	// NamespaceLabels are the labels of its namespace.
+	NamespaceLabels map[string]string
+	// Priority of the TrainJob, for expressions. A higher number is more important.
+	Priority int32
+	// WorkerQueue is what the policy of the job says. QueuedOnHub: the hub's Kueue has the job in the queue of its label.
+	WorkerQueue v1alpha1.WorkerQueue
+	QueuedOnHub bool
+	// Nominated: MultiKueue brings the job to the worker, and not Trainyard.
+	Nominated bool
+	// PodSets are the demand of the job.
+	PodSets []v1alpha1.PodSet
+	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
+	Previous v1alpha1.ClusterName
+	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
+	Excluded map[v1alpha1.ClusterName]Exclusion
+}
+
+// Exclusion is why a worker cannot take one job, even with enough free resources.
+type Exclusion struct {
+	// Reason is the result of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
+	Reason string
+	// Message is the worker's message.
+	Message string
+}
+
+// JobOf returns what the object of a job and its namespace say. The caller adds the demand, the priority, and what it
+// knows of workers that had the job before.
+func JobOf(object metav1.Object, namespaceLabels map[string]string) Job {
+	return Job{
+		UID: object.GetUID(), Name: object.GetName(), Namespace: object.GetNamespace(),
+		Labels: object.GetLabels(), Annotations: object.GetAnnotations(), NamespaceLabels: namespaceLabels,
+	}
+}
