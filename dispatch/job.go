@@ -4,6 +4,10 @@
 package dispatch
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,4 +56,20 @@ func JobOf(object metav1.Object, namespaceLabels map[string]string) Job {
 		UID: object.GetUID(), Name: object.GetName(), Namespace: object.GetNamespace(),
 		Labels: object.GetLabels(), Annotations: object.GetAnnotations(), NamespaceLabels: namespaceLabels,
 	}
+}
+
+// Kind is equal for jobs whose fields are equal, except for the UID and for why they are excluded from workers. The
+// caller clears the fields that make no difference to it, so a new field makes one.
+func (j Job) Kind() string {
+	kind := struct {
+		Job
+
+		Excluded []v1alpha1.ClusterName
+	}{j, slices.Sorted(maps.Keys(j.Excluded))}
+	kind.UID = ""
+	text, err := json.Marshal(kind) // Maps are encoded in the order of their keys.
+	if err != nil {
+		return string(j.UID) // JSON has no text for the job. Then it is like no other.
+	}
+	return string(text)
 }

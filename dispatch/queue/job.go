@@ -38,6 +38,17 @@ func (j *Job) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: j.Namespace, Name: j.Name}
 }
 
+// Common returns what jobs of one class have in common, for the decision and beyond: the job without the fields that
+// may differ. A new field of dispatch.Job tells classes apart, unless it is cleared here.
+func (j *Job) Common() dispatch.Job {
+	common := j.Job
+	common.UID, common.Name, common.Priority = "", "", 0
+	// What counts of these depends on the policy and the workers, and the class says it.
+	common.Namespace, common.Labels, common.Annotations, common.NamespaceLabels = "", nil, nil, nil
+	common.WorkerQueue, common.QueuedOnHub, common.Nominated = "", false, false
+	return common
+}
+
 // before compares two jobs by the order of the waiting list.
 func before(a, b *Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))

@@ -6,7 +6,6 @@ package nomination
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -143,10 +142,9 @@ func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[stri
 	if job.Excluded, err = r.excluded(ctx, o, m); err != nil {
 		return false, err
 	}
-	kind, err := kindOf(&job, nominee)
-	if err != nil {
-		return false, err
-	}
+	asked := job.Job
+	asked.Name = ""
+	kind := string(nominee) + "\n" + asked.Kind()
 	answer, known := full[kind]
 	if !known {
 		if answer, err = r.Room.Nominate(ctx, job, nominee); err != nil {
@@ -162,17 +160,6 @@ func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[stri
 	full[kind] = answer
 	r.announcer.explainFull(o, answer)
 	return false, nil
-}
-
-// kindOf is equal for jobs that have the same answer.
-func kindOf(job *queue.Job, except v1alpha1.ClusterName) (string, error) {
-	excluded := make([]v1alpha1.ClusterName, 0, len(job.Excluded))
-	for name := range job.Excluded {
-		excluded = append(excluded, name)
-	}
-	slices.Sort(excluded)
-	kind, err := json.Marshal([]any{job.Namespace, job.Labels, job.PodSets, excluded, except, job.Priority})
-	return string(kind), err
 }
 
 // refusal says in which words the nominated worker has not admitted the job.

@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -193,9 +191,9 @@ func classOf(job *queue.Job) string {
 	default:
 		_ = encoder.Encode(ok) // Without any policy, or none matches.
 	}
-	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
-	_ = encoder.Encode(job.PodSets)
-	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
+	common := job.Common()
+	common.Previous = ""              // It changes scores, and keeps the job from no worker.
+	_ = encoder.Encode(common.Kind()) // A hash takes everything, so there is no error.
 	pin, pinned := job.Annotations[v1alpha1.AnnotationClusters]
 	_ = encoder.Encode([]any{pin, pinned})
 	if policy != nil {

@@ -5,9 +5,6 @@ package decider
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -68,10 +65,6 @@ func (d *Decider) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation,
 
 // explanationKey is equal for jobs that have the same explanation.
 func explanationKey(job *queue.Job, holders []types.UID) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\n%q", job.Class, job.Previous, holders)
-	for _, name := range slices.Sorted(maps.Keys(job.Excluded)) {
-		fmt.Fprintf(&b, "\n%s\n%s\n%s", name, job.Excluded[name].Reason, job.Excluded[name].Message)
-	}
-	return b.String()
+	common := job.Common()
+	return fmt.Sprintf("%s\n%s\n%q\n%q", job.Class, common.Kind(), common.Excluded, holders)
 }
