@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -74,56 +73,29 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
-	// Package dispatch reports what is wrong with the policies.
-	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
-	var rules *v1alpha1.DispatchPolicy
-	if policy != nil {
-		rules = policy.DispatchPolicy
-		job.WorkerQueue = policy.Spec.WorkerQueue
-	}
-	flavors, err := hubFlavors(f, typed, rules)
-	if err != nil {
-		waits := &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: err.Error()}
-		return waits, nil //nolint:nilerr // As above.
-	}
-	trainjobs.SetHubFlavors(typed, flavors)
-	derived, err := n.demands.Of(ctx, typed)
-	var status apierrors.APIStatus
-	switch obstacle := demand.Decision(err); {
-	case obstacle != nil:
-		return obstacle, nil
-	case errors.As(err, &status):
-		return nil, err
-	case err != nil:
-		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
-	}
-	job.PodSets = derived.PodSets
-	job.Counted = &v1alpha1.Counted{
-		Generation: f.job.GetGeneration(), Digest: trainjobs.Digest(f.job), Runtime: derived.Runtime,
-	}
-	job.Circumstances = circumstancesOf(f, job, derived.Runtime)
 	var classes schedulingv1.PriorityClassList
 	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
-	if !job.QueuedOnHub || job.WorkerQueue != "" { // Otherwise the label is for the hub's Kueue, and stays on the hub.
-		named.OfQueue = job.Labels[v1alpha1.LabelWorkloadPriorityClass]
+	hub := demand.Hub{Policies: job.Policies, Classes: classes.Items, Priority: f.kueue.Priority}
+	if f.kueue.Flavors != nil {
+		hub.Flavors = f.kueue.Flavors.Entry
 	}
-	job.Priority, err = demand.Priorities(classes.Items).Of(named, rules)
-	return demand.Decision(err), nil
-}
-
-// hubFlavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing that
-// counts. Kueue writes it into the job when it resumes the job. Before that, the Workload names the flavors.
-func hubFlavors(f observation, job *trainer.TrainJob, rules *v1alpha1.DispatchPolicy) (*trainer.RuntimePatch, error) {
+	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
+	if derived.Runtime != "" {
+		job.Counted = &v1alpha1.Counted{
+			Generation: f.job.GetGeneration(), Digest: trainjobs.Digest(f.job), Runtime: derived.Runtime,
+		}
+		job.Circumstances = circumstancesOf(f, job, derived.Runtime)
+	}
+	obstacle, status := demand.Decision(err), apierrors.APIStatus(nil)
 	switch {
-	case !rules.RequiresHubFlavors():
-		return nil, nil //nolint:nilnil // Nil is an entry that says nothing.
-	case f.kueue.Flavors != nil:
-		return f.kueue.Flavors.Entry()
+	case err == nil, obstacle != nil:
+		return obstacle, nil
+	case errors.As(err, &status):
+		return nil, err
 	}
-	return trainjobs.KueueFlavors(job), nil
+	return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil // It is what the job waits for.
 }
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
@@ -126,36 +125,21 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		w.note("TrainJob %q has no spec.managedBy: %s, so the hub would run it itself, unless its namespace or policy asks for "+
 			"such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field", job.Name, v1alpha1.ManagedByMultiKueue)
 	}
-	var rules *v1alpha1.DispatchPolicy
-	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.
-		rules = policy.DispatchPolicy
-	}
-	placed := trainJob.DeepCopy()
-	var flavors *trainer.RuntimePatch
-	if rules.RequiresHubFlavors() {
-		flavors = trainjobs.KueueFlavors(placed)
-	}
-	trainjobs.SetHubFlavors(placed, flavors)
-	needs, err := w.demands.Of(ctx, placed)
-	switch obstacle := demand.Decision(err); {
+	known := demand.Hub{Policies: w.policies, Classes: w.classes}
+	needs, err := w.demands.Fill(ctx, &job, trainJob.DeepCopy(), known)
+	obstacle := demand.Decision(err)
+	switch {
 	case obstacle != nil && obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
 		return job, nil, w.runtimeMissing(ctx, trainJob)
-	case obstacle != nil:
-		return job, obstacle, nil
-	case err != nil:
+	case obstacle == nil && err != nil:
 		return job, nil, err
 	}
-	job.PodSets = needs.PodSets
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
 		}
 	}
-	named := demand.Named{
-		Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses, OfQueue: trainJob.Labels[v1alpha1.LabelWorkloadPriorityClass],
-	}
-	job.Priority, err = w.classes.Of(named, rules)
-	return job, demand.Decision(err), nil
+	return job, obstacle, nil
 }
 
 // runtimeMissing returns an error that names the most similar runtime.
