@@ -27,20 +27,11 @@
 // job's annotation), PolicyMismatch (the policy's expression), the job's own exclusions, InsufficientResources. A
 // policy or a pin with a fault rejects every worker.
 //
-// Of the workers that pass, the worker with the highest weighted average of the policy's scores wins. Among equal
-// workers, the highest hash of job and worker wins. Each score is a number from 0 to 100 that follows from the job and
-// this worker alone. Other schedulers stretch scores so that the best worker has 100 and the worst has 0. This package
-// does not: then a third worker could change the order of two others. Decide compares workers by thousandths of a
-// score. Messages show whole scores.
-//
-//	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards
-//	MostAllocated   3/4: the part that the job uses of the free GPUs on its nodes,
-//	                1/4: the part of the worker that is used with the job,
-//	                less one point for each job that was placed there and has pods that are on no node yet
-//	Price           1 - cost / cost at the ceiling, by what the job takes per hour
-//	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
-//	Sticky          1 where the job ran before, 0 elsewhere
-//	Preference      1 for the first worker in the policy's order, less by the same amount for each next one, 0 for others
+// Of the workers that pass, the worker with the highest weighted average of the policy's scores (Scores) wins. Among
+// equal workers, the highest hash of job and worker wins. Each score is a number from 0 to 100 that follows from the
+// job and this worker alone. Other schedulers stretch scores so that the best worker has 100 and the worst has 0. This
+// package does not: then a third worker could change the order of two others. Decide compares workers by thousandths
+// of a score. Messages show whole scores.
 //
 // So neither the order of an argument nor a worker that was not chosen changes the result, with one exception: if a
 // policy scores by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.

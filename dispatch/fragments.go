@@ -3,7 +3,11 @@
 
 package dispatch
 
-import "math"
+import (
+	"math"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
 
 // mostAllocated makes jobs fill nodes that are partly used, so that whole nodes stay free for gangs. Three quarters of
 // the score are how well the job fills the nodes that it would take: what it uses of its dominant resource, as a share
@@ -16,11 +20,11 @@ import "math"
 // workers that differ by few points. A node that a job fills well makes a difference of many points, and still decides.
 //
 // The worker's scheduler chooses the nodes in the end. It takes the fullest nodes if it also scores by MostAllocated.
-func (g *gang) mostAllocated(w *Worker) points {
+func mostAllocated(s *scores, _ *v1alpha1.Score, w *Worker) points {
 	score := 100 * point
-	if d := g.dominant(w); d.name >= 0 {
+	if d := s.gang.dominant(w); d.name >= 0 {
 		full := 1 - float64(d.free-d.need)/float64(d.all)
-		score = percent((3*g.filling(w.Nodes, d) + full) / 4)
+		score = percent((3*s.gang.filling(w.Nodes, d) + full) / 4)
 	}
 	return max(0, score-point*points(max(w.Queued, 0)))
 }

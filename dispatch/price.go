@@ -24,6 +24,14 @@ func PricesOf(prices v1alpha1.Prices) Prices {
 	return p
 }
 
+// price is the score Price. The ceiling is prepared once for the job.
+func price(s *scores, setting *v1alpha1.Score, w *Worker) points {
+	if s.pricing == nil {
+		s.pricing = newPricing(s.gang, setting.Ceiling, s.workers)
+	}
+	return s.pricing.of(w)
+}
+
 // pricing is what one job costs per hour, on a worker and at most.
 type pricing struct {
 	names []corev1.ResourceName

@@ -183,22 +183,15 @@ func (most fewerQueued) For(*Job) func(*Worker) (bool, error) {
 // Reads implements Expression.
 func (fewerQueued) Reads(w *Worker) string { return fmt.Sprintf("worker.queued is %d", w.Queued) }
 
-// scoring returns some scores. Price has a ceiling: without it, the score depends on other workers.
+// scoring returns some scores with all settings. Without a ceiling, Price would depend on other workers.
 func (r random) scoring() []v1alpha1.Score {
-	names := []v1alpha1.ScoreName{
-		v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
-		v1alpha1.ScorePreference,
-	}
 	var parts []v1alpha1.Score
-	for _, i := range r.Perm(len(names))[:r.IntN(len(names)+1)] {
-		part := v1alpha1.Score{Name: names[i], Weight: 1 + r.Int32N(100)}
-		if part.Name == v1alpha1.ScorePrice {
-			part.Ceiling = v1alpha1.Prices{gpu: resource.MustParse("3"), corev1.ResourceCPU: resource.MustParse("200m")}
-		}
-		if part.Name == v1alpha1.ScorePreference {
-			part.Order = []v1alpha1.ClusterName{"worker-2", "worker-0", "worker-1"}
-		}
-		parts = append(parts, part)
+	for _, i := range r.Perm(len(Scores))[:r.IntN(len(Scores)+1)] {
+		parts = append(parts, v1alpha1.Score{
+			Name: Scores[i].Name, Weight: 1 + r.Int32N(100),
+			Ceiling: v1alpha1.Prices{gpu: resource.MustParse("3"), corev1.ResourceCPU: resource.MustParse("200m")},
+			Order:   []v1alpha1.ClusterName{"worker-2", "worker-0", "worker-1"},
+		})
 	}
 	return parts
 }
@@ -339,7 +332,7 @@ func TestWeightsAreMonotone(t *testing.T) {
 		if d.Cluster == "" || d.Policy == nil {
 			continue
 		}
-		before := s.scores(d.Policy)
+		before := s.scores()
 		for i := range d.Policy.Spec.Scoring {
 			name := d.Policy.Spec.Scoring[i].Name
 			winner := before[d.Cluster]
@@ -366,14 +359,15 @@ func TestWeightsAreMonotone(t *testing.T) {
 }
 
 // scores returns the parts of the score of each worker on which the job fits.
-func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points {
+func (s scene) scores() map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points {
 	f := newFilters(s.job, s.policies)
 	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points{}
 	for i := range s.workers {
 		if w := &s.workers[i]; f.check(w) == fits {
 			result[w.Name] = map[v1alpha1.ScoreName]points{}
-			for _, part := range p.Spec.Scoring {
-				result[w.Name][part.Name] = prepared.part(part.Name, w)
+			for i := range prepared.parts {
+				part := &prepared.parts[i]
+				result[w.Name][part.Name] = prepared.part(part, w)
 			}
 		}
 	}

@@ -16,32 +16,105 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// scores are the scores that a policy asks for, prepared for one job.
-//
-// Each score is a number from 0 to 100 that follows from the job and the worker alone. So other workers neither change
-// it nor change the order of two workers. The exception is Price without a ceiling, see fleetCeiling.
-type scores struct {
-	gang     *gang
-	previous v1alpha1.ClusterName
-	parts    []v1alpha1.Score
-	weights  int64
-	price    *pricing // nil: no part needs it.
+// Score is a row of Scores.
+type Score struct {
+	Name v1alpha1.ScoreName
+	// Counts says what the score of a worker is, and Use what the score is for, in the words of docs/policy.md.
+	Counts, Use string
+	// compares: the score of a worker depends on other workers.
+	compares bool
+	// of computes the score of a worker for the policy's setting. The gang is bound to the nodes of the worker.
+	of func(s *scores, setting *v1alpha1.Score, w *Worker) points
 }
 
-// newScores takes all workers, also those that do not fit, because their prices can be the ceiling.
-func newScores(f *filters, workers []Worker) *scores {
-	s := &scores{gang: f.gang, previous: f.job.Previous, parts: f.policy.Rules().Scoring}
-	for i := range s.parts {
-		s.weights += weight(&s.parts[i])
-		if s.parts[i].Name == v1alpha1.ScorePrice {
-			s.price = newPricing(f.gang, s.parts[i].Ceiling, workers)
+// Scores has all scores, in the order of the enum of v1alpha1.ScoreName. Each is a number from 0 to 100 that follows
+// from the job and the worker alone, unless it compares. So other workers change neither it nor the order of two
+// workers.
+var Scores = []Score{
+	{
+		Name: v1alpha1.ScoreLeastAllocated, of: leastAllocated,
+		Counts: "the share of the job's dominant resource (GPUs if it requests any) that is free on the worker afterwards",
+		Use:    "spread jobs",
+	},
+	{
+		Name: v1alpha1.ScoreMostAllocated, of: mostAllocated,
+		Counts: "Three quarters: the part that the job would use of what is free on its nodes. One quarter: how full the " +
+			"worker would be with the job. One point less for each job that was placed there and has no pods yet.",
+		Use: "keep whole nodes free for gangs",
+	},
+	{
+		Name: v1alpha1.ScorePrice, of: price, compares: true,
+		Counts: "what the job costs there per hour: 100 if nothing, 0 at the ceiling or above",
+		Use:    "prefer cheap workers",
+	},
+	{
+		Name: v1alpha1.ScoreQueueDepth, of: queueDepth,
+		Counts: "100 divided by one more than the number of jobs that were placed there and have no pods yet",
+		Use:    "avoid workers that start pods slowly",
+	},
+	{
+		Name: v1alpha1.ScoreSticky, of: sticky,
+		Counts: "100 on the worker where the job ran before, 0 elsewhere",
+		Use:    "reuse images and data",
+	},
+	{
+		Name: v1alpha1.ScorePreference, of: preference,
+		Counts: "the worker's place in `order`: 100 for the first worker, less by the same amount for each next one (of 4: " +
+			"100, 75, 50, 25), 0 for workers that are not in it",
+		Use: "fill workers in a fixed order. As the only score, it alone decides between the workers on which a job fits.",
+	},
+}
+
+// scoreOf returns the row of a score, nil for a name that only another version knows.
+func scoreOf(name v1alpha1.ScoreName) *Score {
+	for i := range Scores {
+		if Scores[i].Name == name {
+			return &Scores[i]
 		}
+	}
+	return nil
+}
+
+// Compares says whether a worker that changes can change the scores of other workers under the policy.
+func (p Policy) Compares() bool {
+	return slices.ContainsFunc(p.Spec.Scoring, func(setting v1alpha1.Score) bool {
+		score := scoreOf(setting.Name)
+		return score != nil && score.compares
+	})
+}
+
+// scores are the scores that a policy asks for, prepared for one job.
+type scores struct {
+	job *Job
+	// workers are all workers, also those that do not fit.
+	workers []Worker
+	gang    *gang
+	parts   []part
+	few     [8]part // The parts, unless they are more than the API permits. That saves an allocation.
+	weights int64
+	pricing *pricing // nil: no worker has been asked for its price.
+}
+
+// part is a score with its setting. The score is nil if it is not known, and then the worker has 0.
+type part struct {
+	*v1alpha1.Score
+
+	score *Score
+}
+
+func newScores(f *filters, workers []Worker) *scores {
+	s := &scores{job: &f.job, workers: workers, gang: f.gang}
+	settings := f.policy.Rules().Scoring
+	s.parts = s.few[:0]
+	for i := range settings {
+		s.parts = append(s.parts, part{&settings[i], scoreOf(settings[i].Name)})
+		s.weights += s.parts[i].weight()
 	}
 	return s
 }
 
 // weight of a part. The API server sets the default 1. A file that a simulation reads may have none.
-func weight(part *v1alpha1.Score) int64 { return int64(max(part.Weight, 1)) }
+func (p *part) weight() int64 { return int64(max(p.Weight, 1)) }
 
 // points are thousandths of a score. Decide compares points, and people see whole scores. If it compared whole scores,
 // rounding would decide between workers with few nodes.
@@ -57,7 +130,7 @@ func (p points) score() int32 { return int32(math.Round(float64(p) / float64(poi
 func (s *scores) sum(w *Worker) points {
 	var sum points
 	for i := range s.parts {
-		sum += s.part(s.parts[i].Name, w) * points(weight(&s.parts[i]))
+		sum += s.part(&s.parts[i], w) * points(s.parts[i].weight())
 	}
 	return sum
 }
@@ -71,41 +144,37 @@ func (s *scores) total(w *Worker) int32 {
 func (s *scores) message(w *Worker) string {
 	parts := make([]string, len(s.parts))
 	for i := range s.parts {
-		parts[i] = fmt.Sprintf("%s %d", s.parts[i].Name, s.part(s.parts[i].Name, w).score())
-		if weight := weight(&s.parts[i]); weight != 1 {
+		p := &s.parts[i]
+		parts[i] = fmt.Sprintf("%s %d", p.Name, s.part(p, w).score())
+		if weight := p.weight(); weight != 1 {
 			parts[i] += fmt.Sprintf(" x%d", weight)
 		}
 	}
 	return fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))
 }
 
-func (s *scores) part(name v1alpha1.ScoreName, w *Worker) points {
-	switch name {
-	case v1alpha1.ScoreLeastAllocated:
-		return s.gang.leastAllocated(w)
-	case v1alpha1.ScoreMostAllocated:
-		return s.gang.mostAllocated(w)
-	case v1alpha1.ScorePrice:
-		return s.price.of(w)
-	case v1alpha1.ScoreQueueDepth:
-		return percent(1 / float64(1+max(w.Queued, 0)))
-	case v1alpha1.ScorePreference:
-		return s.preference(w.Name)
-	case v1alpha1.ScoreSticky:
-		if s.previous != "" && s.previous == w.Name {
-			return 100 * point
-		}
+func (s *scores) part(p *part, w *Worker) points {
+	if p.score == nil {
+		return 0
+	}
+	return p.score.of(s, p.Score, w)
+}
+
+func queueDepth(_ *scores, _ *v1alpha1.Score, w *Worker) points {
+	return percent(1 / float64(1+max(w.Queued, 0)))
+}
+
+func sticky(s *scores, _ *v1alpha1.Score, w *Worker) points {
+	if s.job.Previous != "" && s.job.Previous == w.Name {
+		return 100 * point
 	}
 	return 0
 }
 
 // preference is the place of a worker in the order of the policy. It does not depend on which workers there are.
-func (s *scores) preference(worker v1alpha1.ClusterName) points {
-	for i := range s.parts {
-		order := s.parts[i].Order
-		if at := slices.Index(order, worker); s.parts[i].Name == v1alpha1.ScorePreference && at >= 0 {
-			return percent(float64(len(order)-at) / float64(len(order)))
-		}
+func preference(_ *scores, setting *v1alpha1.Score, w *Worker) points {
+	if at := slices.Index(setting.Order, w.Name); at >= 0 {
+		return percent(float64(len(setting.Order)-at) / float64(len(setting.Order)))
 	}
 	return 0
 }
@@ -145,8 +214,8 @@ func (g *gang) dominant(w *Worker) dominant {
 }
 
 // leastAllocated is the share of the dominant resource that is free after the job is placed, or 100 without requests.
-func (g *gang) leastAllocated(w *Worker) points {
-	d := g.dominant(w)
+func leastAllocated(s *scores, _ *v1alpha1.Score, w *Worker) points {
+	d := s.gang.dominant(w)
 	if d.name < 0 {
 		return 100 * point
 	}

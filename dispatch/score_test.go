@@ -5,7 +5,10 @@ package dispatch
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -305,5 +308,22 @@ func TestEqualWorkersShareABurst(t *testing.T) {
 				t.Errorf("%s, %d nodes: of 200 equal jobs the workers got %v", rule, nodes, got)
 			}
 		}
+	}
+}
+
+// TestScoresOfTheAPI: a policy may name each score that there is, and no other.
+func TestScoresOfTheAPI(t *testing.T) {
+	const path = "../api/v1alpha1/dispatchpolicy_types.go"
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enum := regexp.MustCompile(`Enum=(\S+)\ntype ScoreName`).FindStringSubmatch(string(source))
+	var names []string
+	for i := range Scores {
+		names = append(names, string(Scores[i].Name))
+	}
+	if got := strings.Join(names, ";"); enum == nil || got != enum[1] {
+		t.Errorf("Scores has %s, and the enum of ScoreName in %s is %v", got, path, enum)
 	}
 }

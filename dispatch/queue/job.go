@@ -5,7 +5,6 @@ package queue
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -94,7 +93,6 @@ func rulesOf(job *Job) rules {
 	if policy == nil {
 		return r
 	}
-	r.policy, r.erratic = policy.Name, policy.Expression != nil
-	r.compares = slices.ContainsFunc(policy.Spec.Scoring, func(s v1alpha1.Score) bool { return s.Name == v1alpha1.ScorePrice })
+	r.policy, r.erratic, r.compares = policy.Name, policy.Expression != nil, policy.Compares()
 	return r
 }

@@ -39,6 +39,7 @@ var sections = []section{
 	metrics(jobMetrics),
 	metrics(workerMetrics),
 	metrics(agentMetrics),
+	{"docs/policy.md", "scores", "dispatch/score.go", scores},
 }
 
 func main() {
