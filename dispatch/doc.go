@@ -23,9 +23,7 @@
 //
 // # Where a job goes
 //
-// The filters run in this order: NotReady, Cordoned, PolicyMismatch (the policy's cluster selector), PinMismatch (the
-// job's annotation), PolicyMismatch (the policy's expression), the job's own exclusions, InsufficientResources. A
-// policy or a pin with a fault rejects every worker.
+// Filters (filter.go) reject workers, the cheap ones first. A policy or a pin with a fault rejects every worker.
 //
 // Of the workers that pass, the worker with the highest weighted average of the policy's scores (Scores) wins. Among
 // equal workers, the highest hash of job and worker wins. Each score is a number from 0 to 100 that follows from the

@@ -13,39 +13,96 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// filterResult is the filter that rejected a worker, or fits. A lower result is closer to taking the job.
+// filterResult is the filter that rejected a worker, or fits: its place in filterRows. A lower result is closer to
+// taking the job.
 type filterResult uint8
 
 const (
 	fits filterResult = iota
 	excluded
 	insufficient
-	inadmissible // The policy's expression is false.
+	inadmissible
 	pinMismatch
-	policyMismatch // The policy's selector does not match.
+	policyMismatch
 	cordoned
 	notReady
 )
 
-// String returns the name of the result.
-func (r filterResult) String() string {
-	switch r {
-	case fits:
-		return v1alpha1.ReasonFits
-	case excluded:
-		return "Excluded"
-	case insufficient:
-		return v1alpha1.ReasonInsufficientResources
-	case policyMismatch, inadmissible:
-		return v1alpha1.ReasonPolicyMismatch
-	case pinMismatch:
-		return v1alpha1.ReasonPinMismatch
-	case cordoned:
-		return v1alpha1.ReasonCordoned
-	case notReady:
-		return v1alpha1.ReasonNotReady
+// Remedy is what lets a worker take a job that it does not take now.
+type Remedy uint8
+
+const (
+	// Waiting: other jobs end, nodes are added, or time passes.
+	Waiting Remedy = iota
+	// ChangedPin, ChangedPolicy and ChangedWorker: without the change no end of a job helps, and no more nodes like those
+	// that the worker has.
+	ChangedPin
+	ChangedPolicy
+	ChangedWorker
+)
+
+// filterRows say what follows from a filter. open and check run the filters.
+var filterRows = [...]struct {
+	// reason in explanations.
+	reason  string
+	remedy  Remedy
+	message func(f *filters, w *Worker) string
+}{
+	fits: {reason: v1alpha1.ReasonFits},
+	// The exclusion has its own reason.
+	excluded: {message: func(f *filters, w *Worker) string { return f.job.Excluded[w.Name].Message }},
+	insufficient: {
+		reason:  v1alpha1.ReasonInsufficientResources,
+		message: func(f *filters, w *Worker) string { return f.gang.shortfall(w.Nodes).Message },
+	},
+	// The policy's expression is false.
+	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
+	pinMismatch: {
+		reason: v1alpha1.ReasonPinMismatch, remedy: ChangedPin,
+		message: func(f *filters, w *Worker) string {
+			if f.denial != nil {
+				return f.denial.message
+			}
+			return fmt.Sprintf("the job is pinned to %s=%q, which does not select the worker%s",
+				v1alpha1.AnnotationClusters, f.job.Annotations[v1alpha1.AnnotationClusters], mismatch(f.pin, w.Labels))
+		},
+	},
+	// The policy's selector does not match.
+	policyMismatch: {
+		reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy,
+		message: func(f *filters, w *Worker) string {
+			if f.denial != nil {
+				return f.denial.message
+			}
+			return "DispatchPolicy " + f.policy.Name + " does not select the worker" + mismatch(f.clusters, w.Labels)
+		},
+	},
+	cordoned: {
+		reason: v1alpha1.ReasonCordoned, remedy: ChangedWorker,
+		message: func(_ *filters, w *Worker) string {
+			if w.Draining {
+				return "the worker is being drained (spec.drain)"
+			}
+			return "the worker is cordoned (spec.unschedulable)"
+		},
+	},
+	notReady: {
+		reason: v1alpha1.ReasonNotReady, remedy: ChangedWorker,
+		message: func(_ *filters, w *Worker) string { return w.NotReady },
+	},
+}
+
+// RemedyOf returns what lets a worker take the job, by the reason in the explanation of the worker.
+func RemedyOf(reason string) Remedy {
+	if reason == v1alpha1.ReasonNoMatchingNode {
+		return ChangedWorker
 	}
-	return "unknown"
+	for i := range filterRows {
+		if filterRows[i].reason == reason {
+			return filterRows[i].remedy
+		}
+	}
+	return Waiting
 }
 
 // filters are the filters of one job, ready to check workers.
@@ -131,40 +188,16 @@ func (f *filters) reason(w *Worker, r filterResult) string {
 	case r == insufficient && f.gang.mismatched(w.Nodes):
 		return v1alpha1.ReasonNoMatchingNode
 	}
-	return r.String()
+	return filterRows[r].reason
 }
 
 // message says why a filter rejected a worker.
 func (f *filters) message(w *Worker, r filterResult) string {
-	defer Blame(&w.Name)
-	switch r {
-	case excluded:
-		return f.job.Excluded[w.Name].Message
-	case insufficient:
-		return f.gang.shortfall(w.Nodes).Message
-	case inadmissible:
-		return f.objection(w)
-	case pinMismatch:
-		if f.denial != nil {
-			return f.denial.message
-		}
-		return fmt.Sprintf("the job is pinned to %s=%q, which does not select the worker%s",
-			v1alpha1.AnnotationClusters, f.job.Annotations[v1alpha1.AnnotationClusters], mismatch(f.pin, w.Labels))
-	case policyMismatch:
-		if f.denial != nil {
-			return f.denial.message
-		}
-		return "DispatchPolicy " + f.policy.Name + " does not select the worker" + mismatch(f.clusters, w.Labels)
-	case cordoned:
-		if w.Draining {
-			return "the worker is being drained (spec.drain)"
-		}
-		return "the worker is cordoned (spec.unschedulable)"
-	case notReady:
-		return w.NotReady
-	case fits:
+	if r == fits {
+		return ""
 	}
-	return ""
+	defer Blame(&w.Name)
+	return filterRows[r].message(f, w)
 }
 
 // objection says why the policy's expression rejects a worker.

@@ -157,11 +157,11 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 		return []string{"the job waits: no WorkerCluster is registered"}
 	}
 	nearest := dispatch.Nearest(job.Job, job.Policies, workers)
-	switch {
-	case nearest.Reason == v1alpha1.ReasonPinMismatch:
+	switch remedy := dispatch.RemedyOf(nearest.Reason); {
+	case remedy == dispatch.ChangedPin:
 		return []string{fmt.Sprintf("%s: %q matches none of the workers that the job's policy allows: %s",
 			annotationsPath.Key(v1alpha1.AnnotationClusters), job.Annotations[v1alpha1.AnnotationClusters], namesOf(workers))}
-	case nearest.Reason == v1alpha1.ReasonPolicyMismatch:
+	case remedy == dispatch.ChangedPolicy:
 		return []string{fmt.Sprintf("the job waits: its policy allows no worker; nearest is worker %q: %s", nearest.Cluster, nearest.Message)}
 	case len(job.PodSets) == 0 || unknown[nearest.Cluster] || mayFitUnknown(job, workers, unknown):
 		return nil
@@ -200,8 +200,7 @@ func mayFitUnknown(job *queue.Job, workers []dispatch.Worker, unknown map[v1alph
 		if !unknown[workers[i].Name] {
 			continue
 		}
-		answer := dispatch.Nearest(job.Job, job.Policies, workers[i:i+1])
-		if answer.Reason == v1alpha1.ReasonFits || answer.Reason == v1alpha1.ReasonInsufficientResources {
+		if dispatch.RemedyOf(dispatch.Nearest(job.Job, job.Policies, workers[i:i+1]).Reason) == dispatch.Waiting {
 			return true
 		}
 	}

@@ -6,12 +6,14 @@ package explanation
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/internal/health"
 )
 
@@ -21,15 +23,9 @@ const nowhereAdvice = "change the job, its policy or the workers as the table of
 
 // fitsNowhere is true if no worker could take the job if nothing else ran there, nor with more nodes like its own.
 func fitsNowhere(workers []v1alpha1.ClusterExplanation) bool {
-	for i := range workers {
-		switch workers[i].Reason {
-		case v1alpha1.ReasonPinMismatch, v1alpha1.ReasonPolicyMismatch, v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonCordoned,
-			v1alpha1.ReasonNotReady:
-		default:
-			return false
-		}
-	}
-	return len(workers) > 0
+	return len(workers) > 0 && !slices.ContainsFunc(workers, func(worker v1alpha1.ClusterExplanation) bool {
+		return dispatch.RemedyOf(worker.Reason) == dispatch.Waiting
+	})
 }
 
 // agentAdvice says what they can do about trouble that the worker's agent reports, from package controllers/worker/trainjob.
