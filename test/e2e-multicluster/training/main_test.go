@@ -25,9 +25,9 @@ const (
 	east = "east"
 	west = "west"
 
-	trainImage = "trainyard/ring-train:latest"
-	// onNodes is the path of the checkpoints in test/training/ring-train.yaml.
-	onNodes = "/var/lib/ring-train"
+	trainImage = "trainyard/toy-train:latest"
+	// onNodes is the path of the checkpoints in test/training/toy-train.yaml.
+	onNodes = "/var/lib/toy-train"
 )
 
 var (

@@ -26,7 +26,7 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// The settings of ring-train in this test: a step takes at least 100 ms, so a training takes at least a minute.
+// The settings of toy-train in this test: a step takes at least 100 ms, so a training takes at least a minute.
 const steps = 600
 
 var (
@@ -65,7 +65,7 @@ func TestTraining(t *testing.T) {
 	}
 }
 
-// installRuntime installs the runtime of test/training/ring-train.yaml on the hub.
+// installRuntime installs the runtime of test/training/toy-train.yaml on the hub.
 func installRuntime(t *testing.T) {
 	t.Helper()
 	for _, object := range sample(t) {
@@ -83,7 +83,7 @@ func sample(t *testing.T) []*unstructured.Unstructured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := clusters.ReadObjects(filepath.Join(module, "test/training/ring-train.yaml"))
+	objects, err := clusters.ReadObjects(filepath.Join(module, "test/training/toy-train.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func Products() []Program {
 // TestPrograms are the programs that only tests run. They have images, and no release has them.
 func TestPrograms() []Program {
 	return []Program{
-		{Name: "ring-train", Package: "./test/training", Summary: "Trains a toy model with a ring all-reduce"},
+		{Name: "toy-train", Package: "./test/training", Summary: "Trains a toy model on several nodes"},
 	}
 }
 
