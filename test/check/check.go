@@ -4,16 +4,12 @@
 package check
 
 import (
-	"context"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Patience is a timeout for quick things on a machine that may be busy.
@@ -28,6 +24,14 @@ func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Diff fails the test if what it has got differs from what it wants. What names the thing or gives the reason.
+func Diff(t testing.TB, want, got any, what string, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Error(strings.TrimSpace(what + " (-want +got):\n" + diff))
 	}
 }
 
@@ -55,32 +59,4 @@ func Within(patience, poll time.Duration) func(t testing.TB, what string, check 
 		}
 		gomega.NewWithT(t).Eventually(slower, patience, poll).Should(gomega.Succeed(), description...)
 	}
-}
-
-// TrainJob reads a TrainJob. It returns nil if there is none.
-func TrainJob(t testing.TB, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
-	t.Helper()
-	job := trainjobs.New()
-	if !exists(t, reader, key, job) {
-		return nil
-	}
-	return job
-}
-
-// Dispatch reads a Dispatch. It returns nil if there is none.
-func Dispatch(t testing.TB, reader client.Reader, key client.ObjectKey) *v1alpha1.Dispatch {
-	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	if !exists(t, reader, key, d) {
-		return nil
-	}
-	return d
-}
-
-// exists reads an object, and returns false if there is none.
-func exists(t testing.TB, reader client.Reader, key client.ObjectKey, object client.Object) bool {
-	t.Helper()
-	err := reader.Get(context.WithoutCancel(t.Context()), key, object)
-	Must(t, client.IgnoreNotFound(err))
-	return err == nil
 }

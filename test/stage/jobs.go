@@ -4,6 +4,7 @@
 package stage
 
 import (
+	"context"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -61,8 +63,7 @@ func (s *Scene) Submit(t testing.TB, name string, changes ...func(*trainer.Train
 func (s *Scene) TrainJob(t testing.TB, name string) *trainer.TrainJob {
 	t.Helper()
 	job := &trainer.TrainJob{}
-	if err := s.Hub.Admin.Get(t.Context(), s.Key(name), job); err != nil {
-		check.Must(t, client.IgnoreNotFound(err))
+	if !exists(t, s.Hub.Admin, s.Key(name), job) {
 		return nil
 	}
 	return job
@@ -89,7 +90,29 @@ func (s *Scene) Place(
 // Dispatch reads a Dispatch from the hub. It returns nil if there is none.
 func (s *Scene) Dispatch(t testing.TB, name string) *v1alpha1.Dispatch {
 	t.Helper()
-	return check.Dispatch(t, s.Hub.Admin, s.Key(name))
+	d := &v1alpha1.Dispatch{}
+	if !exists(t, s.Hub.Admin, s.Key(name), d) {
+		return nil
+	}
+	return d
+}
+
+// ReadTrainJob reads a TrainJob from any cluster or cache. It returns nil if there is none.
+func ReadTrainJob(t testing.TB, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
+	t.Helper()
+	job := trainjobs.New()
+	if !exists(t, reader, key, job) {
+		return nil
+	}
+	return job
+}
+
+// exists reads an object, and returns false if there is none.
+func exists(t testing.TB, reader client.Reader, key client.ObjectKey, object client.Object) bool {
+	t.Helper()
+	err := reader.Get(context.WithoutCancel(t.Context()), key, object)
+	check.Must(t, client.IgnoreNotFound(err))
+	return err == nil
 }
 
 // SetCondition writes a condition of a Dispatch about its present attempt.

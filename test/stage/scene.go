@@ -159,11 +159,11 @@ func (s *Server) SettleCopy(t testing.TB, key client.ObjectKey) {
 	t.Helper()
 	check.Eventually(t, "worker's cache", func(g gomega.Gomega) {
 		want := "none"
-		if copy := check.TrainJob(t, s.Admin, key); copy != nil && copy.GetLabels()[v1alpha1.LabelHub] == HubID {
+		if copy := ReadTrainJob(t, s.Admin, key); copy != nil && copy.GetLabels()[v1alpha1.LabelHub] == HubID {
 			want = copy.GetResourceVersion()
 		}
 		got := "none"
-		if copy := check.TrainJob(t, s.Connection.Cache(), key); copy != nil {
+		if copy := ReadTrainJob(t, s.Connection.Cache(), key); copy != nil {
 			got = copy.GetResourceVersion()
 		}
 		g.Expect(got).To(gomega.Equal(want))

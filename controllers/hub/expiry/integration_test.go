@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // TestDeletion walks finished jobs through their time. The manager has no more rights than config/rbac gives.
@@ -241,7 +242,7 @@ func TestKeptByFinalizer(t *testing.T) {
 	s := newScene(t)
 	s.ended(t, "job", ttl("0"), func(job *trainer.TrainJob) { job.Finalizers = []string{"example.com/keep"} })
 	s.pass(t, "job")
-	before := check.TrainJob(t, s.Hub.Admin, s.Key("job"))
+	before := stage.ReadTrainJob(t, s.Hub.Admin, s.Key("job"))
 	if before == nil || before.GetDeletionTimestamp() == nil {
 		t.Fatalf("the job is %v, want it to be there and to be deleted", before)
 	}

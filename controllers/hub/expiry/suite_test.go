@@ -128,7 +128,7 @@ func (s *scene) pass(t *testing.T, name string) time.Duration {
 // wantThere fails if a job is not there, or not gone.
 func (s *scene) wantThere(t *testing.T, name string, want bool, why string) {
 	t.Helper()
-	if got := check.TrainJob(t, s.Hub.Admin, s.Key(name)) != nil; got != want {
+	if got := stage.ReadTrainJob(t, s.Hub.Admin, s.Key(name)) != nil; got != want {
 		t.Errorf("TrainJob %s is there: %t, want %t: %s", name, got, want, why)
 	}
 }
@@ -137,7 +137,7 @@ func (s *scene) wantThere(t *testing.T, name string, want bool, why string) {
 func (s *scene) awaitGone(t *testing.T, name string) {
 	t.Helper()
 	check.Eventually(t, "TrainJob "+name+" to be deleted", func(g gomega.Gomega) {
-		g.Expect(check.TrainJob(t, s.Hub.Admin, s.Key(name))).To(gomega.BeNil())
+		g.Expect(stage.ReadTrainJob(t, s.Hub.Admin, s.Key(name))).To(gomega.BeNil())
 	})
 }
 

@@ -211,7 +211,7 @@ func (s *scene) try(t *testing.T) (time.Duration, error) {
 
 func (s *scene) job(t *testing.T, key client.ObjectKey) *unstructured.Unstructured {
 	t.Helper()
-	return check.TrainJob(t, s.Hub.Admin, key)
+	return stage.ReadTrainJob(t, s.Hub.Admin, key)
 }
 
 // tombstones returns the Tombstones of the scene's jobs.

@@ -36,7 +36,7 @@ const (
 	retention  = 10 * time.Minute
 )
 
-var must, eventually, read = check.Must, check.Eventually, check.TrainJob
+var must, eventually, read = check.Must, check.Eventually, stage.ReadTrainJob
 
 var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
 	return errors.Join(s.Connect(remote.Options{Scheme: s.Scheme}), s.Register(ctx))

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -57,7 +57,7 @@ metadata: {name: of-the-worker}
 spec: {template: {spec: {}}}
 `)
 	apply(t, s.worker.Cluster, s.key.Namespace, keep)
-	if pruned := check.TrainJob(t, s.worker.Admin, client.ObjectKey{Namespace: s.key.Namespace, Name: "of-the-worker"}); pruned != nil {
+	if pruned := stage.ReadTrainJob(t, s.worker.Admin, client.ObjectKey{Namespace: s.key.Namespace, Name: "of-the-worker"}); pruned != nil {
 		t.Fatalf("the tool has not deleted what is in its sources no more: %v", pruned)
 	}
 	if now := s.copy(t); now == nil || now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {

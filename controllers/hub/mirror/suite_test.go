@@ -35,7 +35,7 @@ const (
 	patience   = check.Patience
 )
 
-var must, eventually, read = check.Must, check.Eventually, check.TrainJob
+var must, eventually, read = check.Must, check.Eventually, stage.ReadTrainJob
 
 var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
 	return errors.Join(s.Hub.InstallRuntime(ctx), s.Workers[0].InstallRuntime(ctx), s.Connect(remote.Options{Scheme: s.Scheme}))

@@ -20,12 +20,13 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // counted is what a Dispatch records of a job of torch-distributed as both are now.
 func (s *scene) counted(t *testing.T, name string) *v1alpha1.Counted {
 	t.Helper()
-	job := check.TrainJob(t, s.Hub.Admin, s.Key(name))
+	job := stage.ReadTrainJob(t, s.Hub.Admin, s.Key(name))
 	runtime := &trainer.ClusterTrainingRuntime{}
 	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, runtime))
 	return &v1alpha1.Counted{
