@@ -9,11 +9,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // worker returns a worker whose nodes have 8 GPUs, some of them free, with changes.
@@ -278,9 +278,7 @@ func TestDecide(t *testing.T) {
 			if lines := Explain(job, tc.policies, tc.workers); len(lines) > 0 {
 				got.Explanation = lines
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nDecide and Explain (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, fmt.Sprintf("%s\nDecide and Explain", tc.reason))
 		})
 	}
 }

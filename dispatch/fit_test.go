@@ -4,13 +4,14 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // podSet returns trainers that request GPUs, with changes.
@@ -93,12 +94,8 @@ func TestSpread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes := NewNodes(test.nodes)
-			if diff := cmp.Diff(test.reserved, nodes.Reserve(test.podSets).Groups()); diff != "" {
-				t.Errorf("Reserve (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantedSpread, nodes.Spread(test.podSets).Groups()); diff != "" {
-				t.Errorf("Spread: %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.reserved, nodes.Reserve(test.podSets).Groups(), "Reserve")
+			check.Diff(t, test.wantedSpread, nodes.Spread(test.podSets).Groups(), fmt.Sprintf("Spread: %s", test.reason))
 		})
 	}
 }
@@ -349,9 +346,7 @@ func TestFit(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := NewNodes(tc.nodes).Fit(tc.podSets)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nFit (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, fmt.Sprintf("%s\nFit", tc.reason))
 		})
 	}
 }

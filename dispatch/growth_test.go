@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // wide returns a job of one pod that requests many resources, and a node that has all of them, but too little of each.
@@ -70,9 +71,7 @@ func TestWorkGrowsWithResources(t *testing.T) {
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -99,9 +98,7 @@ func TestTooManyResources(t *testing.T) {
 	want := &Shortfall{
 		PodSet: "node", Message: fmt.Sprintf("no node has the resource z.example.com/none, of the 256 that are counted; the nodes have %d", 5003),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Fit() (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "Fit()")
 }
 
 // TestShortAgainstReference: short looks at the rows once for each resource. The reference leaves out one resource

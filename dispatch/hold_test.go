@@ -9,11 +9,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestClose(t *testing.T) {
@@ -24,14 +24,10 @@ func TestClose(t *testing.T) {
 	empty := NewNodes([]NodeGroup{{Free: Resources{gpu: 8}, Count: 5}, {Labels: h100, Free: Resources{gpu: 8}, Count: 1}})
 	got := nodes.Close([]v1alpha1.PodSet{podSet(1, 4, onNodes(h100))}, empty).Groups()
 	want := []NodeGroup{{Free: Resources{gpu: 3}, Count: 3}, {Free: Resources{gpu: 8}, Count: 2}, {Labels: h100, Free: Resources{gpu: 0}, Count: 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("only what the gang could use is closed (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "only what the gang could use is closed")
 	got = nodes.Close([]v1alpha1.PodSet{podSet(1, 4)}, empty).Groups()
 	want = []NodeGroup{{Free: Resources{gpu: 0}, Count: 5}, {Labels: h100, Free: Resources{gpu: 0}, Count: 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("all that the gang could use is closed, however little it needs (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "all that the gang could use is closed, however little it needs")
 }
 
 func TestHold(t *testing.T) {
@@ -125,9 +121,7 @@ func TestHold(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := NewNodes(tc.nodes).Hold(tc.podSets, NewNodes(tc.empty))
-			if diff := cmp.Diff(tc.want, got.Groups()); diff != "" {
-				t.Errorf("%s\nHold (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got.Groups(), fmt.Sprintf("%s\nHold", tc.reason))
 		})
 	}
 }

@@ -4,13 +4,14 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestNewNodesGroups(t *testing.T) {
@@ -63,9 +64,7 @@ func TestNewNodesGroups(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, NewNodes(tc.nodes).Groups()); diff != "" {
-				t.Errorf("%s\nGroups (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, NewNodes(tc.nodes).Groups(), fmt.Sprintf("%s\nGroups", tc.reason))
 		})
 	}
 }
@@ -139,9 +138,7 @@ func TestReserve(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, NewNodes(tc.nodes).Reserve(tc.podSets).Groups()); diff != "" {
-				t.Errorf("%s\nReserve (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, NewNodes(tc.nodes).Reserve(tc.podSets).Groups(), fmt.Sprintf("%s\nReserve", tc.reason))
 		})
 	}
 }

@@ -4,12 +4,13 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func policy(name string, priority int32, change ...func(*v1alpha1.DispatchPolicySpec)) Policy {
@@ -105,9 +106,7 @@ func TestSelectPolicy(t *testing.T) {
 				if err != nil {
 					got.Err = err.Error()
 				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("%s\nSelectPolicy (-want +got):\n%s", tc.reason, diff)
-				}
+				check.Diff(t, tc.want, got, fmt.Sprintf("%s\nSelectPolicy", tc.reason))
 				reverse(tc.policies)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // tenant is a job on a worker, with what it takes on each node.
@@ -218,9 +219,7 @@ func TestPreemptionMessage(t *testing.T) {
 	got, _ := Preempt(job, []Policy{policy("p", 0, preempting)}, []Worker{tenants{nodes, jobs}.worker("w")},
 		func(v1alpha1.ClusterName) Occupancy { return tenants{nodes, jobs} })
 	want := "preempts 4 jobs of lower priority on w: ns/c (priority 0), ns/b (priority 0), ns/d (priority 0) and 1 more"
-	if diff := cmp.Diff(want, got.Message); diff != "" {
-		t.Errorf("Message (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got.Message, "Message")
 }
 
 // struggle is a case of preemption.

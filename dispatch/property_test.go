@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestFitAgainstSearch: what Fit accepts does fit. For pods that are alike, what Fit rejects does not fit.
@@ -237,12 +238,8 @@ func reverse[T any](items []T) { slices.Reverse(items) }
 func (s scene) check(t *testing.T, seed uint64) {
 	t.Helper()
 	got := s.answer()
-	if diff := cmp.Diff(got, s.answer()); diff != "" {
-		t.Errorf("seed %d: asked again, the answer is another (-first +second):\n%s", seed, diff)
-	}
-	if diff := cmp.Diff(got, s.shuffle(newRandom(seed)).answer()); diff != "" {
-		t.Errorf("seed %d: shuffled, the answer is another (-first +second):\n%s", seed, diff)
-	}
+	check.Diff(t, got, s.answer(), fmt.Sprintf("seed %d: asked again, the answer is another", seed))
+	check.Diff(t, got, s.shuffle(newRandom(seed)).answer(), fmt.Sprintf("seed %d: shuffled, the answer is another", seed))
 	if len(got.Explanation) != len(s.workers) {
 		t.Errorf("seed %d: %d workers and %d lines", seed, len(s.workers), len(got.Explanation))
 	}

@@ -7,11 +7,11 @@ import (
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestFromList(t *testing.T) {
@@ -21,9 +21,7 @@ func TestFromList(t *testing.T) {
 		gpu:                   resource.MustParse("8"),
 	})
 	want := Resources{corev1.ResourceCPU: 2, corev1.ResourceMemory: 2, gpu: 8}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("fractions are rounded up (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "fractions are rounded up")
 }
 
 // TestAmountsSaturate: an amount that is too large to count never counts as a small one. Else a job that asks for more
@@ -71,9 +69,7 @@ func TestAddSub(t *testing.T) {
 	pod.Add(Resources{corev1.ResourceCPU: 500, gpu: 1})
 	pod.Add(Resources{corev1.ResourceCPU: 500, gpu: 1, "amd.com/gpu": 1})
 	node.Sub(pod)
-	if diff := cmp.Diff(Resources{corev1.ResourceCPU: 1000, gpu: -1}, node); diff != "" {
-		t.Errorf("a node gets no resource that it did not list (-want +got):\n%s", diff)
-	}
+	check.Diff(t, Resources{corev1.ResourceCPU: 1000, gpu: -1}, node, "a node gets no resource that it did not list")
 }
 
 func TestFormat(t *testing.T) {

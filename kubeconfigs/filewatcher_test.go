@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // watch runs a FileWatcher on path and returns its reports.
@@ -32,19 +34,13 @@ func watch(t *testing.T, path string) <-chan string {
 
 func write(t *testing.T, path, data string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	check.Must(t, os.WriteFile(path, []byte(data), 0o600))
 }
 
 func do(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
 
 // mount writes a version of a volume as the kubelet does: it makes a new directory, and then moves ..data to it.

@@ -19,6 +19,8 @@ import (
 
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // now is the time of the tests.
@@ -28,21 +30,15 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func newPair(t testing.TB, notAfter time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hub"},
 		NotBefore: now.Add(-365 * 24 * time.Hour), NotAfter: notAfter,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
@@ -71,17 +67,13 @@ func newKubeconfig(t testing.TB) *clientcmdv1.Config {
 func toYAML(t testing.TB, config any) []byte {
 	t.Helper()
 	data, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return data
 }
 
 func toJSON(t testing.TB, config any) []byte {
 	t.Helper()
 	data, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return data
 }

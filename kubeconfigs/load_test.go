@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // secrets is a reader of Secrets, by namespace/name.
@@ -46,13 +47,9 @@ func TestLoad(t *testing.T) {
 	directory := t.TempDir()
 	path := func(name string) string { return filepath.Join(directory, name) }
 	for name, data := range map[string][]byte{"good": good, "bad": []byte("hunter2"), "empty": nil} {
-		if err := os.WriteFile(path(name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(path(name), data, 0o600))
 	}
-	if err := syscall.Mkfifo(path("pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Mkfifo(path("pipe"), 0o600))
 	many := map[string][]byte{}
 	for i := range 30 {
 		many[fmt.Sprintf("k%02d", i)] = good

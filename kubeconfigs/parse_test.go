@@ -5,16 +5,17 @@ package kubeconfigs
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-multierror"
 	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -304,12 +305,8 @@ func TestParseFaults(t *testing.T) {
 				if err == nil || credentials != nil {
 					t.Fatalf("%s\nParse(%s) = %v, %v, want an error and no credentials", tc.reason, format, credentials, err)
 				}
-				if diff := cmp.Diff(tc.want, err.Error()); diff != "" {
-					t.Errorf("%s\nerror of Parse(%s): -want +got:\n%s", tc.reason, format, diff)
-				}
-				if diff := cmp.Diff(tc.kind, ReasonOf(err)); diff != "" {
-					t.Errorf("%s\nReasonOf(error of %s): -want +got:\n%s", tc.reason, format, diff)
-				}
+				check.Diff(t, tc.want, err.Error(), fmt.Sprintf("%s\nerror of Parse(%s)", tc.reason, format))
+				check.Diff(t, tc.kind, ReasonOf(err), fmt.Sprintf("%s\nReasonOf(error of %s)", tc.reason, format))
 			}
 		})
 	}
@@ -356,9 +353,7 @@ func TestParseMalformed(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%s\nParse accepted it", tc.reason)
 			}
-			if diff := cmp.Diff(tc.want, err.Error()); diff != "" {
-				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, err.Error(), tc.reason)
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s\nerrors.Is(err, ErrInvalid) = false", tc.reason)
 			}
@@ -407,18 +402,14 @@ func TestParseAllFaultsAtOnce(t *testing.T) {
 		`users["hub"].user.client-key`, `users["hub"].user.client-key-data`, `users["hub"].user.exec`,
 		`users["hub"].user.password`, `users["hub"].user.token`, `users["hub"].user.tokenFile`, `users["hub"].user.username`,
 	}
-	if diff := cmp.Diff(want, paths); diff != "" {
-		t.Errorf("paths of the lines: -want +got:\n%s", diff)
-	}
+	check.Diff(t, want, paths, "paths of the lines")
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("the error has a secret in it:\n%v", err)
 	}
 	if !errors.Is(err, ErrInsecure) || !errors.Is(err, ErrInvalid) {
 		t.Error("the error is not both insecure and invalid")
 	}
-	if diff := cmp.Diff(v1alpha1.ReasonInsecureKubeconfig, ReasonOf(err)); diff != "" {
-		t.Errorf("ReasonOf: -want +got:\n%s", diff)
-	}
+	check.Diff(t, v1alpha1.ReasonInsecureKubeconfig, ReasonOf(err), "ReasonOf")
 	joined, typed := (*multierror.Error)(nil), (*Error)(nil)
 	if !errors.As(err, &joined) || !errors.As(err, &typed) || joined.Len() != len(want) || len(typed.Faults()) != len(want) {
 		t.Errorf("the error is no multierror with a fault for each line")
@@ -509,9 +500,7 @@ func TestParseAccepts(t *testing.T) {
 				t.Fatalf("%s\n%v", tc.reason, err)
 			}
 			if tc.want != nil {
-				if diff := cmp.Diff(tc.want(config), credentials.Config); diff != "" {
-					t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
-				}
+				check.Diff(t, tc.want(config), credentials.Config, tc.reason)
 			}
 			if !credentials.Expires.Equal(tc.expires) {
 				t.Errorf("%s\nExpires = %v, want %v", tc.reason, credentials.Expires, tc.expires)
@@ -523,9 +512,7 @@ func TestParseAccepts(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	parse := func(config *clientcmdv1.Config) string {
 		credentials, err := Parse(toYAML(t, config), now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return credentials.Fingerprint
 	}
 	config := newKubeconfig(t)

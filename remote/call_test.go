@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestCallOf(t *testing.T) {
@@ -45,12 +47,8 @@ func TestCallOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequest(tc.method, "https://worker"+tc.url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, callOf(req, tc.prefix), cmp.AllowUnexported(call{})); diff != "" {
-				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
-			}
+			check.Must(t, err)
+			check.Diff(t, tc.want, callOf(req, tc.prefix), tc.reason, cmp.AllowUnexported(call{}))
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestDecide(t *testing.T) {
@@ -157,9 +159,7 @@ func TestDecide(t *testing.T) {
 			if tc.want.keep {
 				got = decision{keep: got.keep}
 			}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(decision{})); diff != "" {
-				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason, cmp.AllowUnexported(decision{}))
 		})
 	}
 }

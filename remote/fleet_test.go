@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -66,9 +65,7 @@ func TestConnect(t *testing.T) {
 		State: remote.Connected, Message: "connected", ClusterID: id, Fingerprint: "connect",
 		KubernetesVersion: status.KubernetesVersion, Trainer: status.Trainer, Since: status.Since, LastSeen: status.LastSeen,
 	}
-	if diff := cmp.Diff(want, status); diff != "" {
-		t.Errorf("status: -want +got:\n%s", diff)
-	}
+	check.Diff(t, want, status, "status")
 	if !strings.HasPrefix(status.KubernetesVersion, "v1.") || status.LastSeen.IsZero() || status.Since.IsZero() {
 		t.Errorf("status without version or times: %+v", status)
 	}
@@ -199,12 +196,8 @@ func TestRotation(t *testing.T) {
 	}, patience).Should(gomega.Succeed(), "the caches do not go on after the rotation")
 	check.Must(t, c.Delete(ctx, newCopy("rotated", hubID)))
 
-	if diff := cmp.Diff(serverCount, serverLists(t, server)); diff != "" {
-		t.Errorf("the API server's count of lists has changed by the rotation:\n%s", diff)
-	}
-	if diff := cmp.Diff(ownCount, ownLists(t, "rotated")); diff != "" {
-		t.Errorf("our own count of lists has changed by the rotation:\n%s", diff)
-	}
+	check.Diff(t, serverCount, serverLists(t, server), "the API server's count of lists has changed by the rotation")
+	check.Diff(t, ownCount, ownLists(t, "rotated"), "our own count of lists has changed by the rotation")
 	g.Eventually(func() string { return told.of("rotated") }, patience).Should(gomega.Equal("Connecting Connected CredentialsInvalid Connected"))
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -134,9 +133,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 			"conditions":           []any{map[string]any{"type": "Suspended", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}},
 		},
 	}
-	if diff := cmp.Diff(want, cached.Object); diff != "" {
-		t.Errorf("what is kept of the JobSet of a TrainJob (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, cached.Object, "what is kept of the JobSet of a TrainJob")
 	cached, err = read("foreign")
 	check.Must(t, err)
 	want = map[string]any{
@@ -145,9 +142,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 			"creationTimestamp": foreign.GetCreationTimestamp().UTC().Format(time.RFC3339),
 		},
 	}
-	if diff := cmp.Diff(want, cached.Object); diff != "" {
-		t.Errorf("what is kept of another JobSet (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, cached.Object, "what is kept of another JobSet")
 
 	for _, jobSet := range []*unstructured.Unstructured{owned, foreign} {
 		check.Must(t, admin.Delete(ctx, jobSet, &client.DeleteOptions{GracePeriodSeconds: new(int64)}))

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // next returns a request for the next page of a list, or for the first page if the token is empty.
 func next(t *testing.T, path, token string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://worker"+path+"?limit=500&continue="+token, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return req
 }
 
@@ -76,9 +76,7 @@ func TestSmallerPages(t *testing.T) {
 	for {
 		req := next(t, "/api/v1/pods", "")
 		req, err := p.admit(req, callOf(req, ""), clocktesting.NewFakeClock(time.Now()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		limits = append(limits, req.URL.Query().Get("limit"))
 		if !p.shrink(req) {
 			break
@@ -108,9 +106,7 @@ func TestReflectorsAskForPages(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://worker/api/v1/pods?"+tc.query, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			if got := paged(req).URL.RawQuery; got != tc.want {
 				t.Errorf("%s\nasks for %q, want %q", tc.reason, got, tc.want)
 			}

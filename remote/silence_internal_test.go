@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
@@ -124,14 +125,10 @@ func TestAddressOfServer(t *testing.T) {
 // TestDialFirst checks that the first answering address wins, and that a host is silent if all its addresses are.
 func TestDialFirst(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { open.Close() })
 	shut, err := ports.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	hole := blackhole(t)
 	cases := map[string]struct {
 		addresses        []string
@@ -165,17 +162,11 @@ func TestDialFirst(t *testing.T) {
 func blackhole(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	raw, err := listener.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), 0) }); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), 0) }))
 	for {
 		filler, err := net.DialTimeout("tcp", listener.Addr().String(), 200*time.Millisecond)
 		if err != nil {

@@ -19,6 +19,8 @@ import (
 	"github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // rig is a server and the sender that sends to it.
@@ -63,9 +65,7 @@ func (r *rig) use(t *testing.T, token string, g gate) *pool {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
 	l, err := newPool(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, &dialer{timeout: 10 * time.Second, silence: r.silence}, r.exchange.lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(l.cut)
 	r.exchange.swap(l)
 	r.probe(t)

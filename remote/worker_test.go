@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -79,13 +78,10 @@ func TestInventoryOfServer(t *testing.T) {
 		Count: 1,
 	}
 	snapshot := cluster.Inventory().Snapshot()
-	if diff := cmp.Diff([]*capacity.NodeState{want}, snapshot.Nodes); diff != "" {
-		t.Errorf("nodes: -want +got:\n%s", diff)
-	}
+	check.Diff(t, []*capacity.NodeState{want}, snapshot.Nodes, "nodes")
 	job := types.NamespacedName{Namespace: "default", Name: "job"}
-	if diff := cmp.Diff(map[types.NamespacedName]map[string]capacity.GangPods{job: {"node": {Bound: 1}}}, snapshot.Gangs); diff != "" {
-		t.Errorf("gangs: -want +got:\n%s", diff)
-	}
+	check.Diff(t, map[types.NamespacedName]map[string]capacity.GangPods{job: {"node": {Bound: 1}}}, snapshot.Gangs,
+		"gangs")
 
 	told := changes.Load()
 	second := create("p1", "2")
@@ -99,9 +95,7 @@ func TestInventoryOfServer(t *testing.T) {
 	check.Must(t, err)
 	g.Eventually(func() any { return cluster.Inventory().Snapshot().Gangs[job]["node"] }, patience).Should(
 		gomega.Equal(capacity.GangPods{Bound: 1, Succeeded: 1}))
-	if diff := cmp.Diff(want.Used, used()); diff != "" {
-		t.Errorf("used after a pod has succeeded: -want +got:\n%s", diff)
-	}
+	check.Diff(t, want.Used, used(), "used after a pod has succeeded")
 
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	for _, name := range []string{"p0", "p1"} {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // namespacedRuntime makes a changed TrainingRuntime of torch-distributed. It returns a change that makes a job use it.
@@ -25,9 +26,7 @@ func (e *environment) namespacedRuntime(
 ) func(*trainer.TrainJob) {
 	t.Helper()
 	torch := &trainer.ClusterTrainingRuntime{}
-	if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch))
 	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: torch.Spec}
 	for _, change := range changes {
 		change(&r.Spec)
@@ -51,9 +50,7 @@ func wantFaults(t *testing.T, err error, want ...string) {
 			got[i] = want[i]
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("faults (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "faults")
 }
 
 func TestUpstreamsRuntimesAreAccepted(t *testing.T) {

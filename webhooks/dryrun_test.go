@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // contents lists the objects in a namespace that can come from a TrainJob.
@@ -29,18 +31,14 @@ func (e *environment) contents(t *testing.T, namespace string) (names []string) 
 	for _, list := range []client.ObjectList{
 		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.PodList{}, &jobsetv1alpha2.JobSetList{}, &trainer.TrainJobList{},
 	} {
-		if err := e.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.List(t.Context(), list, client.InNamespace(namespace)))
 		err := meta.EachListItem(list, func(item apiruntime.Object) error {
 			if name := item.(client.Object).GetName(); name != "kube-root-ca.crt" {
 				names = append(names, fmt.Sprintf("%T %s", list, name))
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 	}
 	return names
 }
@@ -67,9 +65,7 @@ func TestDryRunOutageAdmitsWithWarning(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	jobSet := e.cluster.Process("jobset-manager")
-	if err := jobSet.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, jobSet.Signal(syscall.SIGSTOP))
 	defer func() {
 		if err := jobSet.Signal(syscall.SIGCONT); err != nil {
 			t.Error(err)
@@ -104,9 +100,7 @@ func TestMissingRightsAdmitWithWarning(t *testing.T) {
 	config := rest.CopyConfig(e.cluster.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
 	writer, err := client.New(config, client.Options{Scheme: e.Scheme(), Mapper: e.RESTMapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	v := e.validatorWith(t, withRightsOf{Client: e.manager.GetClient(), writer: writer})
 	j := job(ns, "j", func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // resume is what a Kueue does to a suspended job that it has admitted.
@@ -25,9 +26,7 @@ var unfence = with(nil, map[string]string{v1alpha1.AnnotationFenced: ""})
 func TestFencedCopyStaysSuspended(t *testing.T) {
 	e, ns := withMarks(t)
 	fenced := job(ns, "fenced", suspended, with(copyLabels, copyAnnotations))
-	if err := e.as(t, theHub).Create(t.Context(), fenced); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.as(t, theHub).Create(t.Context(), fenced))
 	for _, who := range []string{aUser, theHub, theAgent} {
 		err := e.patch(t, e.as(t, who), fenced, resume)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "it stays suspended until the hub removes the annotation") {
@@ -53,9 +52,7 @@ func TestFencedCopyGoesOn(t *testing.T) {
 	hub, user := e.as(t, theHub), e.as(t, aUser)
 	for _, name := range []string{"of-the-hub", "of-kueue"} {
 		copied := job(ns, name, suspended, with(copyLabels, copyAnnotations))
-		if err := hub.Create(t.Context(), copied); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, hub.Create(t.Context(), copied))
 		steps := []func() error{func() error {
 			return e.patch(t, hub, copied, func(j *trainer.TrainJob) { unfence(j); resume(j) })
 		}}
@@ -80,9 +77,7 @@ func TestMarkedCopyThatIsNotSuspended(t *testing.T) {
 	annotations := maps.Clone(copyAnnotations)
 	delete(annotations, v1alpha1.AnnotationFenced)
 	copied := job(ns, "marked", with(copyLabels, annotations))
-	if err := e.as(t, theHub).Create(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.as(t, theHub).Create(t.Context(), copied))
 	for _, change := range []func(*trainer.TrainJob){
 		with(nil, map[string]string{v1alpha1.AnnotationFenced: "1.1"}),
 		func(j *trainer.TrainJob) { j.Finalizers = []string{"test.dev/hold"} },

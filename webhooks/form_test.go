@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestAllFaultsAtOnce(t *testing.T) {
@@ -56,9 +56,7 @@ metadata: {name: j, namespace: %s}
 spec:
   runtimeRef: {name: torch-distributed, kind: Clustertrainingruntime, apiGroup: trainer}
 `, ns)
-	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(path, []byte(manifest), 0o600))
 	_, err := e.cluster.Kubectl(t.Context(), "create", "--dry-run=server", "-f", path)
 	if err == nil {
 		t.Fatal("kubectl had no error")
@@ -107,9 +105,7 @@ func TestMissingRuntimeNamesThoseThatExist(t *testing.T) {
 				j.Spec.RuntimeRef = trainer.RuntimeRef{Name: tc.name, Kind: &tc.kind}
 			}), client.DryRunAll)
 			want := []string{fmt.Sprintf("spec.runtimeRef.name: Not found: %q: %s", tc.name, tc.want)}
-			if diff := cmp.Diff(want, causes(t, err)); diff != "" {
-				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, want, causes(t, err), fmt.Sprintf("%s\nfaults", tc.reason))
 		})
 	}
 }
@@ -143,9 +139,7 @@ func TestRuntimeAndJobAppliedAtOnce(t *testing.T) {
 		t.Errorf("warnings %q, error %v", warnings, err)
 	}
 	before := &trainer.TrainingRuntime{}
-	if err := e.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "new"}, before); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "new"}, before))
 	before.Spec.MLPolicy = nil
 	v = e.validatorWith(t, lateCache{Client: e.manager.GetClient(), before: before})
 	_, err := v.ValidateCreate(t.Context(), job(ns, "j", uses, onOurs, func(j *trainer.TrainJob) {
@@ -158,17 +152,13 @@ func TestDeprecatedRuntimeIsAWarning(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	torch := &trainer.ClusterTrainingRuntime{}
-	if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch))
 	old := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: torch.Spec}
 	old.Labels = map[string]string{constants.LabelSupport: constants.SupportDeprecated}
 	e.create(t, old)
 	defer func() { _ = e.Delete(t.Context(), old) }()
 	c, got := e.withWarnings(t)
-	if err := c.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "old" }), client.DryRunAll); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "old" }), client.DryRunAll))
 	if !slices.ContainsFunc(got.All(), func(w string) bool { return strings.Contains(w, `"old" is deprecated`) }) {
 		t.Errorf("warnings %q", got.All())
 	}

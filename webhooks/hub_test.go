@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	"github.com/trainyard/trainyard/test/check"
 	hubwebhooks "github.com/trainyard/trainyard/webhooks/hub"
 )
 
@@ -81,9 +81,7 @@ func (e *environment) hub(t *testing.T, known hubwebhooks.Hub, changes ...func(*
 		change(&opts)
 	}
 	h, err := hubwebhooks.New(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	registered := handlers{byPath: map[string]http.Handler{}}
 	h.Register(registered)
 	at := func(path string) *admission.Webhook { return registered.byPath[path].(*admission.Webhook) }
@@ -98,9 +96,7 @@ func request(t *testing.T, old, j *trainer.TrainJob) admission.Request {
 	t.Helper()
 	raw := func(j *trainer.TrainJob) apiruntime.RawExtension {
 		data, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return apiruntime.RawExtension{Raw: data}
 	}
 	r := admissionv1.AdmissionRequest{Namespace: j.Namespace, Operation: admissionv1.Create, Object: raw(j)}
@@ -181,9 +177,7 @@ func TestHubAnswersAsAWorker(t *testing.T) {
 			if want == nil && tc.has == "" {
 				return
 			}
-			if diff := cmp.Diff(causes(t, want), causes(t, got)); diff != "" {
-				t.Errorf("answers (-agent +hub):\n%s", diff)
-			}
+			check.Diff(t, causes(t, want), causes(t, got), "answers (-agent +hub)")
 			if !strings.Contains(got.Error(), tc.has) {
 				t.Errorf("the answer lacks %q: %v", tc.has, got)
 			}
@@ -212,9 +206,7 @@ func TestHubFailsOpen(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	nowhere, err := client.New(&rest.Config{Host: "http://127.0.0.1:1"}, client.Options{Scheme: e.Scheme(), Mapper: e.RESTMapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	away := func(o *hubwebhooks.Options) { o.Live, o.Reader, o.DryRuns = nowhere, nowhere, nowhere }
 	undecodable := request(t, nil, job(ns, "j"))
 	undecodable.Object.Raw = []byte(`{"spec":{"trainer":{"numNodes":"two"}}}`)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // These tests check config/admission. It does not need this package and works with a Kubeflow Trainer too.
@@ -39,9 +40,7 @@ func withMarks(t *testing.T) (*environment, string) {
 	err := e.cluster.ApplyFiles(t.Context(), "../config/admission/marks.yaml", "../config/admission/fence.yaml",
 		"../config/worker/cluster_role.yaml", "../config/worker/cluster_role_binding.yaml",
 		"../config/worker-agent/cluster_role.yaml", "../config/worker-agent/cluster_role_binding.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	everything := rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}
 	meta := metav1.ObjectMeta{Namespace: ns, Name: "owner"}
 	e.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{everything}})
@@ -70,9 +69,7 @@ func (e *environment) as(t *testing.T, who string) client.Client {
 	config := rest.CopyConfig(e.cluster.Config)
 	config.Impersonate.UserName = who
 	c, err := client.New(config, client.Options{Scheme: e.Scheme(), Mapper: e.RESTMapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return c
 }
 
@@ -122,9 +119,7 @@ func TestMarksCannotBeForged(t *testing.T) {
 	e, ns := withMarks(t)
 	user := e.as(t, aUser)
 	plain := job(ns, "plain", suspended)
-	if err := user.Create(t.Context(), plain); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, user.Create(t.Context(), plain))
 	forge := func(key string, change func(*trainer.TrainJob)) {
 		t.Run(key, func(t *testing.T) {
 			field := "metadata.annotations"
@@ -147,9 +142,7 @@ func TestMarksCannotBeForged(t *testing.T) {
 func TestMarksCannotBeRemoved(t *testing.T) {
 	e, ns := withMarks(t)
 	user, copied := e.as(t, aUser), job(ns, "copy", suspended, with(copyLabels, copyAnnotations))
-	if err := e.as(t, theHub).Create(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.as(t, theHub).Create(t.Context(), copied))
 	for _, value := range []string{"", "forged"} {
 		for key := range copyLabels {
 			t.Run(key+"="+value, func(t *testing.T) {
@@ -173,9 +166,7 @@ func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
 	copied := job(ns, "copy", suspended, with(copyLabels, copyAnnotations), func(j *trainer.TrainJob) {
 		j.Finalizers = []string{"test.dev/hold"}
 	})
-	if err := e.as(t, theHub).Create(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.as(t, theHub).Create(t.Context(), copied))
 	for _, step := range []struct {
 		name string
 		do   func(*trainer.TrainJob)

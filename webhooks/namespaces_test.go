@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // aTrainer is a user who may write TrainJobs and runtimes in all namespaces, and no pods.
@@ -35,9 +37,7 @@ func withProtection(t *testing.T) (e *environment, named, labelled, lifted strin
 			t.Fatal(err)
 		}
 	}
-	if err := e.cluster.ApplyFiles(t.Context(), "../config/admission/namespaces.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.cluster.ApplyFiles(t.Context(), "../config/admission/namespaces.yaml"))
 	meta := metav1.ObjectMeta{Name: aTrainer + "-" + plain}
 	e.create(t, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"trainer.kubeflow.org"}, Resources: []string{"*"}, Verbs: []string{"*"}},
@@ -82,9 +82,7 @@ func TestProtectedNamespaceOfAWorker(t *testing.T) {
 				Namespace: ns, Name: "intruder", Labels: map[string]string{"trainer.kubeflow.org/framework": "torch"},
 			}}
 			source := &trainer.ClusterTrainingRuntime{}
-			if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, source); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, source))
 			runtime.Spec = source.Spec
 			checkProtected(t, who+" creates a runtime", writer.Create(t.Context(), runtime, client.DryRunAll), ns)
 		}

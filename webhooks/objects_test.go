@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // patched returns a patch of the pods of one replicated job.
@@ -94,9 +96,7 @@ func (h handlers) Register(path string, handler http.Handler) { h.byPath[path] =
 func refusals(t *testing.T, webhook, rule string) (count float64) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != "trainyard_admission_refusals_total" {
 			continue

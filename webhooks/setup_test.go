@@ -18,6 +18,8 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // step is one status patch, as kubectl sends it, and the API server's answer.
@@ -32,9 +34,7 @@ type step struct {
 func (e *environment) patchStatus(t *testing.T, j *trainer.TrainJob, status trainer.TrainJobStatus) error {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"status": status})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	_, err = e.cluster.Kubectl(t.Context(), "patch", "trainjob", "-n", j.Namespace, j.Name, "--subresource=status", "--type=merge",
 		"-p", string(patch))
 	return err
@@ -130,13 +130,9 @@ func TestMirrorsStatus(t *testing.T) {
 		t.Helper()
 		hub := &unstructured.Unstructured{}
 		hub.SetGroupVersionKind(trainer.GroupVersion.WithKind(trainer.TrainJobKind))
-		if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), hub); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(j), hub))
 		content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(&status)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		updated := hub.DeepCopy()
 		updated.Object["status"] = content
 		return e.Status().Patch(t.Context(), updated, client.MergeFromWithOptions(hub, client.MergeFromWithOptimisticLock{}))
@@ -178,9 +174,7 @@ func TestPatchesGetTheirTime(t *testing.T) {
 	}
 	apply := func(label string) {
 		t.Helper()
-		if err := e.cluster.Apply(t.Context(), manifest(label)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.cluster.Apply(t.Context(), manifest(label)))
 	}
 	apply("1")
 	first := timeOf()
@@ -205,21 +199,15 @@ func TestRuntimesThroughTheAPIServer(t *testing.T) {
 		return r
 	}
 	want := []string{"spec.template.spec.replicatedJobs[0].replicas: Invalid value: 2: always must be 1"}
-	if diff := cmp.Diff(want, causes(t, e.Create(t.Context(), runtime("bad", nil, 2)))); diff != "" {
-		t.Errorf("bad TrainingRuntime (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, causes(t, e.Create(t.Context(), runtime("bad", nil, 2))), "bad TrainingRuntime")
 	clusterRuntime := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: runtimeSpec("trainer", 2, "node")}
-	if diff := cmp.Diff(want, causes(t, e.Create(t.Context(), clusterRuntime))); diff != "" {
-		t.Errorf("bad ClusterTrainingRuntime (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, causes(t, e.Create(t.Context(), clusterRuntime)), "bad ClusterTrainingRuntime")
 	e.create(t, runtime("ignored", map[string]string{"trainer.kubeflow.org/webhook-validation": "disabled"}, 2))
 
 	r := runtime("changing", nil, 1)
 	e.create(t, r)
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec = runtimeSpec("trainer", 2, "node") })
-	if diff := cmp.Diff(want, causes(t, err)); diff != "" {
-		t.Errorf("update to a bad spec (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, causes(t, err), "update to a bad spec")
 }
 
 // TestPatchOfAJobWithPlainNumbers: "cpu: 2" is stored as a number, but our types write a string. spec.trainer is
@@ -237,9 +225,7 @@ func TestPatchOfAJobWithPlainNumbers(t *testing.T) {
 	}}
 	e.create(t, plain)
 	patch := `{"spec":{"runtimePatches":[{"manager":"a.io/x","trainingRuntimeSpec":{"template":{"metadata":{"labels":{"a":"1"}}}}}]}}`
-	if err := e.Patch(t.Context(), plain, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Patch(t.Context(), plain, client.RawPatch(types.MergePatchType, []byte(patch))))
 	patches, _, _ := unstructured.NestedSlice(plain.Object, "spec", "runtimePatches")
 	if len(patches) != 1 || patches[0].(map[string]any)["time"] == nil {
 		t.Errorf("runtimePatches: %v", patches)

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A job that runs, but not as its owner thinks, gets a warning when it is created, on a worker and on the hub. The
@@ -146,9 +148,7 @@ func TestSurprises(t *testing.T) {
 				dispatched(hub)
 			})))
 			c, got := e.withWarnings(t)
-			if err := c.Create(t.Context(), j); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, c.Create(t.Context(), j))
 			for where, texts := range map[string][]string{"hub": onHub.Warnings, "worker": got.All()} {
 				want := test.want
 				if where == "hub" && test.workerOnly || where == "worker" && test.hubOnly {

@@ -21,6 +21,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
@@ -72,9 +73,7 @@ func (e *environment) pods(t *testing.T, j *trainer.TrainJob) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
 	err := e.List(t.Context(), &list, client.InNamespace(j.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return list.Items
 }
 
@@ -96,9 +95,7 @@ func (e *environment) running(t *testing.T, namespace string, changes ...func(*t
 // suspendedAgain suspends a running job and waits until only the suspended JobSet is left.
 func (e *environment) suspendedAgain(t *testing.T, j *trainer.TrainJob) {
 	t.Helper()
-	if err := update(t, e, j, suspended); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, update(t, e, j, suspended))
 	e.awaitJobSet(t, j, jobSetSuspended)
 	eventually(t, "pods to go", func(g gomega.Gomega) { g.Expect(e.pods(t, j)).To(gomega.BeEmpty()) })
 }
@@ -131,9 +128,7 @@ func TestPatchesChangeOnlyWhileNoPodRuns(t *testing.T) {
 
 	for _, pod := range e.pods(t, j) {
 		pod.Status.Phase = corev1.PodFailed
-		if err := e.Status().Update(t.Context(), &pod); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.Status().Update(t.Context(), &pod))
 	}
 	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
 		t.Errorf("the pods have ended, and the patch is refused: %v", err)
@@ -145,9 +140,7 @@ func TestPatchAndResumeInOneRequest(t *testing.T) {
 	j := job(e.namespace(t), "j", suspended, forever)
 	e.create(t, j)
 	e.awaitJobSet(t, j, jobSetSuspended)
-	if err := update(t, e, j, queued(selecting("a"), false)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, update(t, e, j, queued(selecting("a"), false)))
 	js := e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { return !jobSetSuspended(js) })
 	if got := js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"]; got != "a" {
 		t.Errorf("the JobSet was resumed with the node selector %q", got)
@@ -266,9 +259,7 @@ func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
 		j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") // No snapshot.
 	})
 	e.create(t, j)
-	if err := e.Delete(t.Context(), &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}))
 	v := e.validator(t)
 	eventually(t, "runtime to be gone", func(g gomega.Gomega) {
 		err := e.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "mine"}, &trainer.TrainingRuntime{})
@@ -280,9 +271,7 @@ func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
 	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
 		t.Errorf("a job that others manage cannot be patched while there is no runtime here: %v", err)
 	}
-	if err := e.Delete(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), j))
 	going := e.get(t, j)
 	changed := going.DeepCopy()
 	changed.Annotations = map[string]string{v1alpha1.AnnotationTTL: "1h"} // config/webhook does not call the webhook.
@@ -307,9 +296,7 @@ func TestSnapshotCountsForPatches(t *testing.T) {
 	// Now the runtime has the replicated job under another name.
 	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	try := func(when string) {
 		if err := update(t, e, j, queued(selecting(when), true)); err != nil {
 			t.Errorf("runtime %s: a patch of what the job was built from is refused: %v", when, err)
@@ -318,9 +305,7 @@ func TestSnapshotCountsForPatches(t *testing.T) {
 			"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "worker": the replicated jobs of runtime "mine" are: "node"`)
 	}
 	try("changed")
-	if err := e.Delete(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), r))
 	try("gone")
 }
 
@@ -333,9 +318,7 @@ func TestOnlyWhatChangesIsChecked(t *testing.T) {
 	e.create(t, j)
 	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	queue := patched("acme.io/queue", "worker", trainer.PodSpecPatch{NodeSelector: map[string]string{"pool": "a"}})
 	if err := update(t, e, j, queued(queue, true)); err != nil {
 		t.Errorf("a queue cannot patch because another patch has become wrong: %v", err)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestCommonValues checks that equal values are shared, and that different values stay different.
@@ -44,9 +46,7 @@ func TestCommonValues(t *testing.T) {
 			for _, in := range []map[string]any{tc.a, tc.b} {
 				want := runtime.DeepCopyJSON(in)
 				out := c.of(in)
-				if diff := cmp.Diff(want, out); diff != "" {
-					t.Errorf("%s: it is another value (-want +got):\n%s", tc.reason, diff)
-				}
+				check.Diff(t, want, out, fmt.Sprintf("%s: it is another value", tc.reason))
 				got = append(got, out)
 			}
 			if isSame(got[0]["trainer"], got[1]["trainer"]) != tc.same {
@@ -69,9 +69,7 @@ func TestStripWritesToNoCache(t *testing.T) {
 		return job
 	}
 	cached, err := Strip(sent())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	stop := make(chan struct{})
 	var reader sync.WaitGroup
 	reader.Go(func() {

@@ -4,16 +4,17 @@
 package trainjobs
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestQueuedByKueue: the entry of Kueue is on all jobs of its cluster. Only what Kueue does with a job tells whose it
@@ -90,9 +91,8 @@ func TestSetHubFlavors(t *testing.T) {
 				count = KueueFlavors(job)
 			}
 			SetHubFlavors(job, count)
-			if diff := cmp.Diff(test.want, job.Spec.RuntimePatches, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("SetHubFlavors() (-want +got): %s\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, job.Spec.RuntimePatches,
+				fmt.Sprintf("SetHubFlavors() (-want +got): %s", test.reason), cmpopts.EquateEmpty())
 		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // largeJob is a TrainJob as an informer gets it, with selector terms of about so many bytes of JSON.
@@ -31,9 +33,7 @@ func largeJob(t *testing.T, number, bytes int) *unstructured.Unstructured {
 					"preferredDuringSchedulingIgnoredDuringExecution": [%s]}}}}}}}]}}}}]
 		}}`, number, strings.TrimSuffix(terms.String(), ","))
 	job := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(data), job); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.Unmarshal([]byte(data), job))
 	return job
 }
 
@@ -52,9 +52,7 @@ func TestLargeJobsInCaches(t *testing.T) {
 	for range 2 { // The hub's cache, and a worker's.
 		for number := range 8 {
 			job, err := StripOf("x/y")(largeJob(t, number, 1_300_000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			cached = append(cached, job)
 		}
 	}
@@ -74,9 +72,8 @@ func TestPackedSpec(t *testing.T) {
 			cached := any(sent.DeepCopy())
 			for range 2 { // Informers may transform an object twice.
 				var err error
-				if cached, err = Strip(cached); err != nil {
-					t.Fatal(err)
-				}
+				cached, err = Strip(cached)
+				check.Must(t, err)
 			}
 			job := cached.(*unstructured.Unstructured)
 			if _, packed := packedSpec(job); packed != (bytes > 1000) {
@@ -84,9 +81,7 @@ func TestPackedSpec(t *testing.T) {
 			}
 			typed := func(job *unstructured.Unstructured) *trainer.TrainJob {
 				typed, err := Typed(job)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, err)
 				return typed
 			}
 			kind := func(job *unstructured.Unstructured) string {

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // counters are the counters of a replicated job.
@@ -45,9 +45,7 @@ func TestStepState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := trainjobs.Steps([]trainer.JobStatus{test.job})
-			if diff := cmp.Diff([]v1alpha1.Step{{Name: v1alpha1.StepTrainer, State: test.want}}, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, []v1alpha1.Step{{Name: v1alpha1.StepTrainer, State: test.want}}, got, test.reason)
 		})
 	}
 }
@@ -71,9 +69,7 @@ func TestStepNames(t *testing.T) {
 			for _, step := range trainjobs.Steps(jobs) {
 				got = append(got, step.Name)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, got, test.reason)
 		})
 	}
 }
@@ -86,9 +82,7 @@ func TestJobsStatus(t *testing.T) {
 		}},
 	}
 	want := []trainer.JobStatus{status("node", counters{ready: 1, succeeded: 2, failed: 3, active: 4, suspended: 5})}
-	if diff := cmp.Diff(want, trainjobs.JobsStatus(job)); diff != "" {
-		t.Errorf("jobsStatus (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, trainjobs.JobsStatus(job), "jobsStatus")
 	for name, status := range map[string]any{
 		"None": nil, "Empty": map[string]any{}, "Text": "x", "Counter": map[string]any{"jobsStatus": []any{map[string]any{"ready": "one"}}},
 	} {
@@ -121,9 +115,7 @@ func TestCompletionTime(t *testing.T) {
 			if test.conditions != nil {
 				job.Object["status"] = map[string]any{"conditions": test.conditions}
 			}
-			if diff := cmp.Diff(test.want, trainjobs.CompletionTime(job)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, trainjobs.CompletionTime(job), test.reason)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const ours = "kueue.x-k8s.io/multikueue"
@@ -79,9 +80,8 @@ func TestStrip(t *testing.T) {
 			got := any(tc.job)
 			for range 2 { // Informers may transform an object twice.
 				var err error
-				if got, err = trainjobs.StripOf(ours)(got); err != nil {
-					t.Fatal(err)
-				}
+				got, err = trainjobs.StripOf(ours)(got)
+				check.Must(t, err)
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Fatalf("%s (-want +got):\n%s", tc.reason, diff)
 				}

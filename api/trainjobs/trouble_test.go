@@ -8,11 +8,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestTrouble(t *testing.T) {
@@ -35,9 +35,7 @@ func TestTrouble(t *testing.T) {
 			if tc.value != "" {
 				copy.Annotations = map[string]string{v1alpha1.AnnotationStalled: tc.value}
 			}
-			if diff := cmp.Diff(tc.want, trainjobs.TroubleOf(copy)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, trainjobs.TroubleOf(copy), tc.reason)
 		})
 	}
 	if len(long) > 1024 || !utf8.ValidString(long) || !strings.HasSuffix(long, " ...") {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestPlacedReasons checks that each reason of the condition Placed has one row, and that nothing else has one.
@@ -59,9 +60,7 @@ func TestObstacleOf(t *testing.T) {
 func constantsOf(t *testing.T, path, words string) (values []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, declaration := range file.Decls {
 		block, ok := declaration.(*ast.GenDecl)
 		if !ok || !strings.HasPrefix(block.Doc.Text(), words) {
@@ -69,9 +68,7 @@ func constantsOf(t *testing.T, path, words string) (values []string) {
 		}
 		for _, spec := range block.Specs {
 			value, err := strconv.Unquote(spec.(*ast.ValueSpec).Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			values = append(values, value)
 		}
 	}

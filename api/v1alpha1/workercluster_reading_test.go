@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Each reason of the Ready condition says whether the worker answers, and whether the manager waits for the worker when
@@ -70,9 +71,7 @@ func TestWorkerClusterReadiness(t *testing.T) {
 func readyReasons(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "workercluster_types.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var reasons []string
 	for _, declared := range file.Decls {
 		group, ok := declared.(*ast.GenDecl)
@@ -82,9 +81,7 @@ func readyReasons(t *testing.T) []string {
 		for _, spec := range group.Specs {
 			for _, value := range spec.(*ast.ValueSpec).Values {
 				reason, err := strconv.Unquote(value.(*ast.BasicLit).Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, err)
 				reasons = append(reasons, reason)
 			}
 		}

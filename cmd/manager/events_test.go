@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // sink is the next transport. It records when requests arrive, relative to began.
@@ -45,9 +47,7 @@ func paced() (*pacedEvents, *sink) {
 func request(ctx context.Context, t *testing.T, path string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://hub/prefix"+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return r
 }
 

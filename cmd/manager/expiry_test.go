@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestValidateArchive(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(token, []byte("secret"), 0o600))
 	for name, test := range map[string]struct {
 		archive archiveOptions
 		// fault names flag and value. Empty: there is none.

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
@@ -19,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -31,9 +31,7 @@ func TestTorchDistributedCompletes(t *testing.T) {
 	want := []trainer.JobStatus{{
 		Name: "node", Ready: new(int32(0)), Succeeded: new(int32(1)), Failed: new(int32(0)), Active: new(int32(0)), Suspended: new(int32(0)),
 	}}
-	if diff := cmp.Diff(want, j.Status.JobsStatus); diff != "" {
-		t.Errorf("jobsStatus (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, j.Status.JobsStatus, "jobsStatus")
 	if got, err := fetch(a.Health, "/healthz"); err != nil || got != "ok" {
 		t.Errorf("/healthz: got %q, error %v", got, err)
 	}
@@ -56,22 +54,16 @@ func TestMPIWorksWithStrippedCache(t *testing.T) {
 	key := client.ObjectKey{Namespace: j.Namespace, Name: "mpi-mpi-ssh-auth"}
 	eventually(t, "SSH keys", func(g gomega.Gomega) { g.Expect(world.client.Get(t.Context(), key, secret)).To(gomega.Succeed()) })
 	first := secret.UID
-	if err := world.client.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Delete(t.Context(), secret))
 	eventually(t, "SSH keys to be made again", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), key, secret)).To(gomega.Succeed())
 		g.Expect(secret.UID).NotTo(gomega.Equal(first))
 		g.Expect(secret.Data).To(gomega.And(gomega.HaveKey("ssh-privatekey"), gomega.HaveKey("ssh-publickey")))
 	})
 	hosts := &corev1.ConfigMap{}
-	if err := world.client.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: "mpi-mpi-hostfile"}, hosts); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: "mpi-mpi-hostfile"}, hosts))
 	want := "mpi-node-0-0.mpi slots=1\nmpi-launcher-0-0.mpi slots=1\n"
-	if diff := cmp.Diff(want, hosts.Data["hostfile"]); diff != "" {
-		t.Errorf("hostfile (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, hosts.Data["hostfile"], "hostfile")
 	eventually(t, "resume", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
 		j.Spec.Suspend = new(false)
@@ -98,9 +90,7 @@ func TestOneLeadsAndTheOtherTakesOver(t *testing.T) {
 		}
 	})
 	awaitComplete(t, createJob(t, "before-kill"))
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, leader.Kill())
 	j := createJob(t, "after-kill")
 	eventually(t, "the standby to lead", func(g gomega.Gomega) { g.Expect(standby.isLeader(g)).To(gomega.BeTrue()) })
 	awaitComplete(t, j)
@@ -110,9 +100,7 @@ func TestStopReleasesLease(t *testing.T) {
 	setUp(t)
 	a := startAgent(t)
 	eventually(t, "agent to lead", func(g gomega.Gomega) { g.Expect(a.isLeader(g)).To(gomega.BeTrue()) })
-	if err := a.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, a.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if err := a.Wait(ctx); err != nil {
@@ -128,9 +116,7 @@ func TestStopReleasesLease(t *testing.T) {
 func TestMissingCRDsAreAwaited(t *testing.T) {
 	setUp(t)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := bare.Stop(); err != nil {
 			t.Error(err)
@@ -139,9 +125,7 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 	a := &stage.Program{Health: freeAddress(t)}
 	a.Process, err = bare.Run(t.Context(), "worker-agent", world.binary, "--kubeconfig="+bare.KubeconfigPath,
 		"--health-probe-bind-address="+a.Health, "--metrics-bind-address=0", "--leader-elect=false")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	const (
 		trainerCRDs = "clustertrainingruntimes.trainer.kubeflow.org/v1alpha1, trainingruntimes.trainer.kubeflow.org/v1alpha1, " +
 			"trainjobs.trainer.kubeflow.org/v1alpha1 (install Kubeflow Trainer's CRDs: kubectl apply"
@@ -169,12 +153,8 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 func installCRDs(t *testing.T, cluster *clusters.Cluster, files clusters.ModuleFile) {
 	t.Helper()
 	paths, err := clusters.ModulePaths(t.Context(), files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.InstallCRDs(t.Context(), paths...); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, cluster.InstallCRDs(t.Context(), paths...))
 }
 
 // TestNoPodOfAJob: a job whose pods a quota refuses says so in the Job controller's words. It may be too early for the
@@ -187,9 +167,7 @@ func TestNoPodOfAJob(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: "no-pods"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	}
-	if err := world.client.Create(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), quota))
 	t.Cleanup(func() {
 		if err := world.client.Delete(context.Background(), quota); err != nil {
 			t.Error(err)
@@ -239,9 +217,7 @@ func TestExtendedConditions(t *testing.T) {
 	err := world.cluster.AddNodes(t.Context(), clusters.NodeShape{
 		Count: 2, NamePrefix: "fpga", Capacity: corev1.ResourceList{"example.com/fpga": resource.MustParse("1")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	await("Started", metav1.ConditionTrue, "Trainer", "") // If no pass sees that a job runs, the job has no start time.
 	endPods(t, j)
 	await("Complete", metav1.ConditionTrue, "AllJobsCompleted", "")
@@ -262,8 +238,6 @@ func endPods(t *testing.T, j *trainer.TrainJob) {
 		pod := &pods[i]
 		before := pod.DeepCopy()
 		pod.Status.Phase = corev1.PodSucceeded
-		if err := world.client.Status().Patch(t.Context(), pod, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, world.client.Status().Patch(t.Context(), pod, client.MergeFrom(before)))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -37,9 +38,7 @@ func BenchmarkJobSets(b *testing.B) {
 	cluster, c, binary := startBenchmark(b)
 	agent, err := cluster.Run(b.Context(), "worker-agent", binary, "--kubeconfig="+cluster.KubeconfigPath, "--leader-elect=false",
 		"--health-probe-bind-address=0", "--metrics-bind-address=0", "--webhook-bind-address=0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	round := 0
 	for b.Loop() {
 		round++
@@ -49,9 +48,7 @@ func BenchmarkJobSets(b *testing.B) {
 		})
 		cpu, memory := usage(b, agent.PID())
 		var made jobsetv1alpha2.JobSetList
-		if err := c.List(b.Context(), &made, client.MatchingLabels{"round": strconv.Itoa(round)}); err != nil {
-			b.Fatal(err)
-		}
+		check.Must(b, c.List(b.Context(), &made, client.MatchingLabels{"round": strconv.Itoa(round)}))
 		floor := timed(func() {
 			inParallel(b, func(i int) error {
 				j := benchmarkJob(-round, i)
@@ -76,35 +73,23 @@ func BenchmarkJobSets(b *testing.B) {
 func startBenchmark(b *testing.B) (*clusters.Cluster, client.Client, string) {
 	b.Helper()
 	crds, err := clusters.ModulePaths(b.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	cluster, err := clusters.Start(b.Context(), clusters.Options{Name: "bench", CRDs: crds})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	b.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			b.Error(err)
 		}
 	})
-	if err := cluster.ApplyTrainerRuntimes(b.Context(), "torch_distributed.yaml"); err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, cluster.ApplyTrainerRuntimes(b.Context(), "torch_distributed.yaml"))
 	scheme := apiruntime.NewScheme()
-	if err := trainjob.AddToScheme(scheme); err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, trainjob.AddToScheme(scheme))
 	config := rest.CopyConfig(cluster.Config)
 	config.QPS = -1
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	binary, err := clusters.Build(b.Context(), "worker-agent")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	return cluster, c, binary
 }
 
@@ -159,9 +144,7 @@ func awaitJobSets(b *testing.B, c client.Client, round int) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSetList"))
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
-		if err := c.List(ctx, list, client.MatchingLabels{"round": strconv.Itoa(round)}); err != nil {
-			b.Fatal(err)
-		}
+		check.Must(b, c.List(ctx, list, client.MatchingLabels{"round": strconv.Itoa(round)}))
 		if len(list.Items) == benchmarkJobs {
 			tick.Stop()
 			return
@@ -186,9 +169,7 @@ func usage(b *testing.B, pid int) (cpu time.Duration, memory float64) {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	number := func(i int) int64 { // Fields are counted from 3, the first after the name.
 		n, err := strconv.ParseInt(fields[i-3], 10, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.Must(b, err)
 		return n
 	}
 	const hertz = 100 // USER_HZ, the same on all of Linux that Go runs on

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestCapacityReport checks that the agent can report with the rights of config/worker-agent.
@@ -19,9 +20,7 @@ func TestCapacityReport(t *testing.T) {
 	report := &unstructured.Unstructured{}
 	report.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("CapacityReport"))
 	report.SetName(v1alpha1.CapacityReportName)
-	if err := client.IgnoreNotFound(world.client.Delete(t.Context(), report)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, client.IgnoreNotFound(world.client.Delete(t.Context(), report)))
 	a := startAgent(t)
 	eventually(t, "a report of both nodes", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(report), report)).To(gomega.Succeed())

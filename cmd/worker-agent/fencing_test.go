@@ -19,6 +19,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -33,9 +34,7 @@ func TestFencing(t *testing.T) {
 	lease.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExecutionLease"))
 	lease.SetName(testHub)
 	lease.Object["spec"] = map[string]any{"fenceAfter": "20s"}
-	if err := world.client.Create(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), lease))
 	t.Cleanup(func() { _ = world.client.Delete(context.Background(), lease) })
 	challenge := answer(t, lease)
 	eventually(t, "a valid lease", func(g gomega.Gomega) {
@@ -77,9 +76,7 @@ func answer(t *testing.T, lease *unstructured.Unstructured) (challenge string) {
 		g.Expect(challenge).NotTo(gomega.BeEmpty())
 	})
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge))
-	if err := world.client.Patch(t.Context(), lease, patch); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Patch(t.Context(), lease, patch))
 	return challenge
 }
 
@@ -130,7 +127,5 @@ func TestNoFencing(t *testing.T) {
 	if client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("a copy with failover Fenced has a JobSet (%v)", err)
 	}
-	if err := world.client.Delete(t.Context(), fenced); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Delete(t.Context(), fenced))
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -49,9 +50,7 @@ func TestManagedBy(t *testing.T) {
 	awaitRefusal(t)
 
 	theirs := managed("theirs", dispatcher)
-	if err := world.client.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), theirs))
 	t.Run("LeftAlone", func(t *testing.T) { checkLeftAlone(t, theirs) })
 	t.Run("Immutable", func(t *testing.T) {
 		_, err := world.cluster.Kubectl(t.Context(), "patch", "trainjob", theirs.Name, "--type=merge",
@@ -77,9 +76,7 @@ func TestManagedBy(t *testing.T) {
 func patchCRD(t *testing.T) {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := world.cluster.ApplyFiles(context.Background(), filepath.Join(module, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml")); err != nil {
 			t.Error(err)
@@ -87,9 +84,7 @@ func patchCRD(t *testing.T) {
 	})
 	_, err = world.cluster.Kubectl(t.Context(), "patch", "crd", "trainjobs.trainer.kubeflow.org", "--type=json",
 		"--patch-file", "../../config/crd/trainjob-any-manager/patch.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	eventually(t, "the patched CRD to be served", func(g gomega.Gomega) {
 		g.Expect(world.client.Create(t.Context(), managed("patched", dispatcher), client.DryRunAll)).To(gomega.Succeed())
 	})
@@ -99,15 +94,11 @@ func patchCRD(t *testing.T) {
 // changed the other job.
 func checkLeftAlone(t *testing.T, theirs *trainer.TrainJob) {
 	for _, ours := range []*trainer.TrainJob{managed("built-in", "trainer.kubeflow.org/trainjob-controller"), managed("absent")} {
-		if err := world.client.Create(t.Context(), ours); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, world.client.Create(t.Context(), ours))
 		awaitComplete(t, ours)
 	}
 	now := &trainer.TrainJob{}
-	if err := world.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), now); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), now))
 	if diff := cmp.Diff(theirs, now); diff != "" { // Nobody may change anything: resource version, status, finalizers.
 		t.Errorf("somebody has written the TrainJob:\n%s", diff)
 	}
@@ -119,9 +110,7 @@ func checkLeftAlone(t *testing.T, theirs *trainer.TrainJob) {
 		t.Errorf("there is a JobSet (error %v)", err)
 	}
 	var events eventsv1.EventList
-	if err := world.client.List(t.Context(), &events, client.InNamespace(theirs.Namespace)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.List(t.Context(), &events, client.InNamespace(theirs.Namespace)))
 	for _, event := range events.Items {
 		if event.Regarding.Name == theirs.Name {
 			t.Errorf("there is an Event: %s: %s", event.Reason, event.Note)

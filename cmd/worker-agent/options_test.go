@@ -5,10 +5,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestValidate(t *testing.T) {
@@ -80,9 +82,7 @@ func TestValidate(t *testing.T) {
 			cmd := newCommand()
 			cmd.ResetFlags()
 			o.addFlags(cmd.Flags())
-			if err := cmd.ParseFlags(tc.args); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, cmd.ParseFlags(tc.args))
 			err := o.validate()
 			var faults []string
 			var multi *multierror.Error
@@ -91,9 +91,7 @@ func TestValidate(t *testing.T) {
 					faults = append(faults, e.Error())
 				}
 			}
-			if diff := cmp.Diff(tc.faults, faults); diff != "" {
-				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.faults, faults, fmt.Sprintf("%s\nfaults", tc.reason))
 		})
 	}
 }
@@ -106,9 +104,7 @@ func TestLeaseIsTheTrainers(t *testing.T) {
 		"leaderElect": o.LeaderElect, "resourceName": leaseName, "resourceNamespace": "",
 		"leaseDuration": o.LeaseDuration.String(), "renewDeadline": o.RenewDeadline.String(), "retryPeriod": o.RetryPeriod.String(),
 	}
-	if diff := cmp.Diff(trainer, ours); diff != "" {
-		t.Errorf("leader election (-Trainer's +ours):\n%s", diff)
-	}
+	check.Diff(t, trainer, ours, "leader election (-Trainer's +ours)")
 	if o.LeaseNamespace != "kubeflow-system" { // The Trainer uses the namespace of its pod.
 		t.Errorf("namespace: got %q", o.LeaseNamespace)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -186,9 +186,7 @@ func checkComplete(t *testing.T, runtime string, c runtimeCase) {
 	checkOrder(t, j, c)
 	for _, pod := range pods[c.lastStep()] {
 		pod.Spec.SchedulingGates = nil
-		if err := world.client.Update(t.Context(), &pod); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, world.client.Update(t.Context(), &pod))
 	}
 	eventually(t, j.Name+" to complete", func(g gomega.Gomega) {
 		g.Expect(conditionsOf(g, t, j)).To(gomega.Equal("Complete=True"))
@@ -206,14 +204,11 @@ func checkPods(t *testing.T, j *trainer.TrainJob, c runtimeCase, pods map[string
 	t.Helper()
 	expand := strings.NewReplacer("{job}", j.Name, "{first}", host(pods["node"][0]))
 	for i, want := range c.env {
-		if diff := cmp.Diff(replaced(expand, want), frameworkEnv(pods[c.lastStep()][i])); diff != "" {
-			t.Errorf("env of pod %d of step %s (-want +got):\n%s", i, c.lastStep(), diff)
-		}
+		check.Diff(t, replaced(expand, want), frameworkEnv(pods[c.lastStep()][i]),
+			fmt.Sprintf("env of pod %d of step %s", i, c.lastStep()))
 	}
 	if container := pods[c.lastStep()][0].Spec.Containers[0]; c.command != nil {
-		if diff := cmp.Diff(expand.Replace(strings.Join(c.command, "\n")), strings.Join(container.Command, "\n")); diff != "" {
-			t.Errorf("command (-want +got):\n%s", diff)
-		}
+		check.Diff(t, expand.Replace(strings.Join(c.command, "\n")), strings.Join(container.Command, "\n"), "command")
 	}
 	for step, uri := range c.loads {
 		if got := env(pods[step][0])["STORAGE_URI"]; got != uri {
@@ -234,9 +229,7 @@ func checkFailed(t *testing.T, runtime string, c runtimeCase) {
 		g.Expect(failed).NotTo(gomega.BeNil(), "%v", j.Status)
 	})
 	jobSet := &jobsetv1alpha2.JobSet{}
-	if err := world.client.Get(t.Context(), client.ObjectKeyFromObject(j), jobSet); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Get(t.Context(), client.ObjectKeyFromObject(j), jobSet))
 	words := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetFailed))
 	if words == nil || failed.Status != metav1.ConditionTrue || failed.Reason != words.Reason || failed.Message != words.Message {
 		t.Errorf("got %v, JobSet says %v", failed, words)
@@ -287,12 +280,8 @@ func checkHosts(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod, expan
 	}
 	hosts := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: launcher.Namespace, Name: launcher.Spec.Volumes[i].ConfigMap.Name}
-	if err := world.client.Get(t.Context(), key, hosts); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(expand.Replace(c.hostfile), hosts.Data["hostfile"]); diff != "" {
-		t.Errorf("hostfile (-want +got):\n%s", diff)
-	}
+	check.Must(t, world.client.Get(t.Context(), key, hosts))
+	check.Diff(t, expand.Replace(c.hostfile), hosts.Data["hostfile"], "hostfile")
 	for _, pod := range append(pods["node"], launcher) {
 		if !strings.Contains(hosts.Data["hostfile"], host(pod)+" ") {
 			t.Errorf("the hostfile lacks %s:\n%s", host(pod), hosts.Data["hostfile"])
@@ -341,9 +330,7 @@ func createRuntimeJob(t *testing.T, runtime string, c runtimeCase, namespace str
 		patches[c.lastStep()].Spec = &trainer.PodSpecPatch{SchedulingGates: []corev1.PodSchedulingGate{gate}}
 	}
 	j.Spec.RuntimePatches = []trainer.RuntimePatch{patchPods(patches)}
-	if err := world.client.Create(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), j))
 	return j
 }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -46,18 +47,14 @@ func installRuntimes(t *testing.T) {
 		create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubeflow-trainer-cache-initializer"}})
 	}
 	gpus := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
-	if err := world.cluster.AddNodes(t.Context(), clusters.NodeShape{Count: 6, NamePrefix: "gpu", Capacity: gpus}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.AddNodes(t.Context(), clusters.NodeShape{Count: 6, NamePrefix: "gpu", Capacity: gpus}))
 	bindVolumes(t, 2*len(runtimes))
 	for _, runtime := range runtimes {
 		failing := runtime.DeepCopy()
 		failing.SetKind(trainer.TrainingRuntimeKind)
 		failing.SetNamespace(failingNamespace)
 		withoutRetries(t, failing)
-		if err := world.cluster.ApplyObjects(t.Context(), runtime, failing); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, world.cluster.ApplyObjects(t.Context(), runtime, failing))
 	}
 }
 
@@ -65,9 +62,7 @@ func installRuntimes(t *testing.T) {
 func readRuntimes(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	runtimes := map[string]*unstructured.Unstructured{}
 	err = filepath.WalkDir(filepath.Join(module, "manifests/base/runtimes"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || entry.Name() == "kustomization.yaml" {
@@ -83,9 +78,7 @@ func readRuntimes(t *testing.T) map[string]*unstructured.Unstructured {
 		runtimes[objects[0].GetName()] = objects[0]
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return runtimes
 }
 
@@ -93,17 +86,11 @@ func withoutRetries(t *testing.T, runtime *unstructured.Unstructured) {
 	t.Helper()
 	path := []string{"spec", "template", "spec", "replicatedJobs"}
 	jobs, _, err := unstructured.NestedSlice(runtime.Object, path...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, job := range jobs {
-		if err := unstructured.SetNestedField(job.(map[string]any), int64(0), "template", "spec", "backoffLimit"); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, unstructured.SetNestedField(job.(map[string]any), int64(0), "template", "spec", "backoffLimit"))
 	}
-	if err := unstructured.SetNestedSlice(runtime.Object, jobs, path...); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, unstructured.SetNestedSlice(runtime.Object, jobs, path...))
 }
 
 // bindVolumes makes volumes and runs the controller that binds claims to them, because the test clusters have none.
@@ -122,9 +109,7 @@ func bindVolumes(t *testing.T, count int) {
 	binder, err := world.cluster.Run(t.Context(), "volume-binder", "controlplane", "kube-controller-manager",
 		"--kubeconfig="+world.cluster.KubeconfigPath, "--controllers=persistentvolume-binder-controller",
 		"--leader-elect=false", "--secure-port=0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := binder.Stop(); err != nil {
 			t.Error(err)
@@ -134,9 +119,7 @@ func bindVolumes(t *testing.T, count int) {
 
 func create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := world.client.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Create(t.Context(), object))
 }
 
 // podsOf returns the pods of a TrainJob by step, in the order of their index.
@@ -158,9 +141,7 @@ func jobsOf(t *testing.T, j *trainer.TrainJob) map[string]*batchv1.Job {
 	t.Helper()
 	var list batchv1.JobList
 	err := world.client.List(t.Context(), &list, client.InNamespace(j.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	jobs := map[string]*batchv1.Job{}
 	for i := range list.Items {
 		jobs[list.Items[i].Labels[jobsetv1alpha2.ReplicatedJobNameKey]] = &list.Items[i]

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -181,9 +181,8 @@ func awaitComplete(t *testing.T, j *trainer.TrainJob) {
 	})
 	got := j.Status.Conditions[0]
 	got.LastTransitionTime, got.Message = metav1.Time{}, ""
-	if diff := cmp.Diff(metav1.Condition{Type: "Complete", Status: "True", Reason: "AllJobsCompleted"}, got); diff != "" {
-		t.Errorf("condition of %s (-want +got):\n%s", j.Name, diff)
-	}
+	check.Diff(t, metav1.Condition{Type: "Complete", Status: "True", Reason: "AllJobsCompleted"}, got,
+		fmt.Sprintf("condition of %s", j.Name))
 }
 
 var eventually = check.Within(waitLimit, 50*time.Millisecond)

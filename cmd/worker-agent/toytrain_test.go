@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -22,14 +23,10 @@ func TestToyTrain(t *testing.T) {
 	setUp(t)
 	startAgent(t)
 	objects, err := clusters.ReadObjects("../../test/training/toy-train.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, object := range objects {
 		unstructured.RemoveNestedField(object.Object, "spec", "managedBy") // There is no hub here.
-		if err := world.cluster.ApplyObjects(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, world.cluster.ApplyObjects(t.Context(), object))
 	}
 	j := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "toy-train"}}
 	var pods []corev1.Pod

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -118,9 +119,7 @@ func TestWebhooksMakeTheirCertificates(t *testing.T) {
 	}
 
 	_, err := world.cluster.Kubectl(t.Context(), "patch", "secret", "-n", agentNamespace, webhookSecret, "--type=merge", "-p", `{"data":null}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, server := range servers {
 		eventually(t, "new certificate on "+address(server), func(g gomega.Gomega) {
 			second := authority(t)
@@ -150,12 +149,8 @@ func TestWebhooksWithoutAgents(t *testing.T) {
 		return world.cluster.Apply(t.Context(), fmt.Sprintf(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":%q,`+
 			`"metadata":{"namespace":"default","name":%q,%s},"spec":%s}`, kind, name, metadata, spec))
 	}
-	if err := errors.Join(apply("TrainJob", "orphan", held, jobSpec), apply("TrainingRuntime", "orphan", held, runtimeSpec)); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, errors.Join(apply("TrainJob", "orphan", held, jobSpec), apply("TrainingRuntime", "orphan", held, runtimeSpec)))
+	check.Must(t, a.Stop())
 
 	cases := []struct {
 		reason  string
@@ -197,9 +192,7 @@ func TestWebhooksWithoutAgents(t *testing.T) {
 func TestMissingSecretIsNamed(t *testing.T) {
 	setUp(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: webhookSecret}}
-	if err := client.IgnoreNotFound(world.client.Delete(t.Context(), secret)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, client.IgnoreNotFound(world.client.Delete(t.Context(), secret)))
 	out, err := exec.CommandContext(t.Context(), world.binary, "--kubeconfig="+world.kubeconfig, "--leader-elect=false",
 		"--health-probe-bind-address=0", "--metrics-bind-address=0", "--webhook-bind-address="+freeAddress(t),
 		"--webhook-service="+agentNamespace+"/"+webhookService).CombinedOutput()
@@ -230,9 +223,7 @@ func serveWebhooks(t *testing.T, name string) []string {
 func newWebhookServer(t *testing.T, name string) *clusters.WebhookServer {
 	t.Helper()
 	server, err := world.cluster.NewWebhookServer(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return server
 }
 
@@ -244,12 +235,8 @@ func address(server *clusters.WebhookServer) string {
 func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error) {
 	t.Helper()
 	objects, err := clusters.ReadObjects("../../config/webhook")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := change(objects); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, change(objects))
 	t.Cleanup(func() {
 		_, err := world.cluster.Kubectl(context.Background(), "delete", "--ignore-not-found",
 			"mutatingwebhookconfiguration/"+webhookConfiguration, "validatingwebhookconfiguration/"+webhookConfiguration)
@@ -257,18 +244,14 @@ func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error
 			t.Error(err)
 		}
 	})
-	if err := world.cluster.ApplyObjects(t.Context(), objects...); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.ApplyObjects(t.Context(), objects...))
 }
 
 // awaitRefusal waits until the API server asks the agent and gets an answer with a reason.
 func awaitRefusal(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bad.json")
-	if err := os.WriteFile(path, []byte(badJob), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(path, []byte(badJob), 0o600))
 	eventually(t, "a bad job to be refused", func(g gomega.Gomega) {
 		_, err := world.cluster.Kubectl(t.Context(), "create", "--dry-run=server", "-f", path)
 		g.Expect(err).To(gomega.MatchError(gomega.And(
@@ -293,12 +276,8 @@ func authority(t *testing.T) []byte {
 	t.Helper()
 	key := types.NamespacedName{Name: webhookConfiguration}
 	mutating, validating := &admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := world.client.Get(t.Context(), key, mutating); err != nil {
-		t.Fatal(err)
-	}
-	if err := world.client.Get(t.Context(), key, validating); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.client.Get(t.Context(), key, mutating))
+	check.Must(t, world.client.Get(t.Context(), key, validating))
 	ca := mutating.Webhooks[0].ClientConfig.CABundle
 	for _, webhook := range validating.Webhooks {
 		if !bytes.Equal(webhook.ClientConfig.CABundle, ca) {
@@ -312,12 +291,8 @@ func copyFiles(t *testing.T, from, to string) {
 	t.Helper()
 	for _, name := range []string{webhookserver.KeyFile, webhookserver.CertFile} {
 		data, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
+		check.Must(t, os.WriteFile(filepath.Join(to, name), data, 0o600))
 	}
 }
 

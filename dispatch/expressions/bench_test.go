@@ -3,7 +3,11 @@
 
 package expressions
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
+)
 
 func BenchmarkCompile(b *testing.B) {
 	b.ReportAllocs()
@@ -23,9 +27,7 @@ func BenchmarkFor(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			e, err := Compile(text)
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Must(b, err)
 			job, worker := testJob(), testWorker()
 			ask := e.For(job)
 			b.ReportAllocs()

@@ -4,16 +4,17 @@
 package expressions
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -84,9 +85,7 @@ func TestAdmits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := Compile(test.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			got, err := e.For(testJob())(testWorker())
 			if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%s: %v, %v; want %v, %q: %s", test.text, got, err, test.want, test.err, test.reason)
@@ -154,9 +153,7 @@ func TestKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := Compile(test.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			want := map[string]bool{}
 			for _, change := range test.want {
 				want[change] = true
@@ -169,9 +166,7 @@ func TestKey(t *testing.T) {
 					got[name] = true
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("changes that make another key: %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, want, got, fmt.Sprintf("changes that make another key: %s", test.reason))
 		})
 	}
 }
@@ -179,9 +174,7 @@ func TestKey(t *testing.T) {
 // TestConcurrentUse: decisions in several goroutines use one expression.
 func TestConcurrentUse(t *testing.T) {
 	e, err := Compile("job.name == 'llm' && worker.nodeGroups.all(g, g.nodes == 2)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {

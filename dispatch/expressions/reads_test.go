@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The explanation of a worker that an expression does not admit has the values of the worker that the expression reads.
@@ -29,9 +31,7 @@ func TestReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := Compile(test.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			got, want := strings.Split(e.Reads(testWorker()), ", "), strings.Split(test.want, ", ")
 			if len(got) != len(want) {
 				t.Fatalf("Reads() = %q, want %q: %s", got, want, test.reason)
@@ -53,9 +53,7 @@ func TestReadsAreShort(t *testing.T) {
 		fmt.Fprintf(&text, " && worker.labels['label-%d'] == 'a'", i)
 	}
 	e, err := Compile(text.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	worker := testWorker()
 	worker.KubernetesVersion = strings.Repeat("é", 1<<20)
 	if got := e.Reads(worker); len(got) > 1024 {
@@ -66,9 +64,7 @@ func TestReadsAreShort(t *testing.T) {
 // docs/policy.md has a table of comparisons of versions, and what they say of which version.
 func TestVersionsInDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var versions []string
 	rows := 0
 	for line := range strings.Lines(string(page)) {
@@ -85,9 +81,7 @@ func TestVersionsInDocs(t *testing.T) {
 		}
 		rows++
 		e, err := Compile(strings.Split(cells[0], "`")[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		for i, version := range versions {
 			worker := testWorker()
 			worker.KubernetesVersion = version

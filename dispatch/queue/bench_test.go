@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // yard is a full fleet with a long waiting list: jobs of 300 classes, of 1 to 16 pods with 1 to 8 GPUs each, half of
@@ -150,9 +151,7 @@ func BenchmarkDrain(b *testing.B) {
 // processorTime is what this process has used, with garbage collection. A busy machine does not change it.
 func processorTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 

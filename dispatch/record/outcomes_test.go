@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestEndings checks that each outcome has a row, and that the evictions which the API allows have an evictor.
@@ -25,21 +25,15 @@ func TestEndings(t *testing.T) {
 	allowed := enumOf(t, "dispatch_spec.go", "EvictionReason")
 	slices.Sort(allowed)
 	slices.Sort(evictions)
-	if diff := cmp.Diff(allowed, evictions); diff != "" {
-		t.Errorf("reasons of evictions of the API and rows with an evictor differ (-API +rows):\n%s", diff)
-	}
-	if diff := cmp.Diff(enumOf(t, "dispatch_status.go", "Outcome"), outcomes); diff != "" {
-		t.Errorf("outcomes of the API and rows differ (-API +rows):\n%s", diff)
-	}
+	check.Diff(t, allowed, evictions, "reasons of evictions of the API and rows with an evictor differ (-API +rows)")
+	check.Diff(t, enumOf(t, "dispatch_status.go", "Outcome"), outcomes, "outcomes of the API and rows differ (-API +rows)")
 }
 
 // enumOf returns the values of a type of the API.
 func enumOf(t *testing.T, file, name string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../api/v1alpha1/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	enum := regexp.MustCompile(`:Enum=(\S+)\ntype ` + name + ` string`).FindSubmatch(text)
 	if enum == nil {
 		t.Fatalf("%s has no enum of %s", file, name)

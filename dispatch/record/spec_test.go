@@ -6,13 +6,13 @@ package record
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The owner reference keeps the job until its copy is gone.
@@ -32,9 +32,7 @@ func TestNew(t *testing.T) {
 		},
 		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "uid"}, Attempt: 3},
 	}
-	if diff := cmp.Diff(want, New(job, 3)); diff != "" {
-		t.Errorf("New() (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, New(job, 3), "New()")
 }
 
 // A job that is placed, withdrawn and placed again has nothing of an earlier attempt but its number.
@@ -56,25 +54,20 @@ func TestPlaceAndWithdraw(t *testing.T) {
 			},
 			Spec: chosen,
 		}
-		if diff := cmp.Diff(want, d); diff != "" {
-			t.Errorf("Place() (-want +got):\n%s", diff)
-		}
+		check.Diff(t, want, d, "Place()")
 	}
 	place(v1alpha1.DispatchSpec{
 		Cluster: "east", ClusterID: "id", Attempt: 2, Priority: 7, PodSets: podSets,
 		Failover: v1alpha1.FailoverFenced, LocalQueue: new(string),
 	})
 	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: " words\n", For: "other"})
-	if diff := cmp.Diff(&v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "words", For: "other"}, d.Spec.Eviction); diff != "" {
-		t.Errorf("Evict() (-want +got):\n%s", diff)
-	}
+	check.Diff(t, &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "words", For: "other"}, d.Spec.Eviction,
+		"Evict()")
 	Withdraw(d, 8, podSets[:0])
 	want := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}, Annotations: map[string]string{"example.com/note": "kept"}},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: reference, Attempt: 2, Priority: 8},
 	}
-	if diff := cmp.Diff(want, d, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("Withdraw() (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, d, "Withdraw()", cmpopts.EquateEmpty())
 	place(v1alpha1.DispatchSpec{Cluster: "west", Attempt: 3})
 }

@@ -4,15 +4,16 @@
 package record
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestShorten(t *testing.T) {
@@ -73,9 +74,7 @@ func TestEnd(t *testing.T) {
 			if test.refused {
 				want.Refusals = []v1alpha1.Refusal{{Cluster: "worker", Outcome: outcome, Message: "words", Count: 1}}
 			}
-			if diff := cmp.Diff(want, status, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
-				t.Errorf("end() (-want +got): %s\n%s", test.reason, diff)
-			}
+			check.Diff(t, want, status, fmt.Sprintf("end() (-want +got): %s", test.reason), cmpopts.IgnoreTypes(metav1.Time{}))
 			dispatch.Status = status
 			if !dispatch.AttemptEnded() {
 				t.Error("the attempt has not ended")
@@ -101,9 +100,7 @@ func TestFinish(t *testing.T) {
 		{Attempt: 2, Cluster: "worker", Outcome: v1alpha1.OutcomeWorkerLost, Message: "away"},
 		{Attempt: 2, Cluster: "worker", Outcome: v1alpha1.OutcomeComplete, Message: "it is Complete"},
 	}
-	if diff := cmp.Diff(want, status.History, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
-		t.Errorf("history (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, status.History, "history", cmpopts.IgnoreTypes(metav1.Time{}))
 }
 
 // When a worker answers again, what was under way there stays unchanged.
@@ -157,9 +154,7 @@ func TestGoOn(t *testing.T) {
 		Phase: v1alpha1.PhaseEvicting, Reason: "Drained",
 		Conditions: []metav1.Condition{{Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionTrue, Reason: "Drained", Message: "words"}},
 	}
-	if diff := cmp.Diff(want, d.Status, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
-		t.Errorf("Stop() (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, d.Status, "Stop()", cmpopts.IgnoreTypes(metav1.Time{}))
 	GoOn(&d.Status)
 	if len(d.Status.Conditions) != 0 {
 		t.Errorf("the conditions are %+v", d.Status.Conditions)
@@ -236,9 +231,7 @@ func TestWait(t *testing.T) {
 					LastTransitionTime: metav1.NewTime(test.since),
 				}},
 			}
-			if diff := cmp.Diff(want, d.Status); diff != "" {
-				t.Errorf("Wait() (-want +got):\n%s", diff)
-			}
+			check.Diff(t, want, d.Status, "Wait()")
 			if !WaitsFor(&d.Status, v1alpha1.ReasonNoFit) || WaitsFor(&d.Status, v1alpha1.ReasonQueued) {
 				t.Error("WaitsFor() names another reason")
 			}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -343,7 +342,6 @@ func TestAgentFallsSilent(t *testing.T) {
 	want := []protocol.Presence{
 		protocol.PresenceUnknown, protocol.PresenceAbsent, protocol.PresenceAlive, protocol.PresenceSilent, protocol.PresenceAlive,
 	}
-	if diff := cmp.Diff(want[1:], slices.DeleteFunc(told, func(p protocol.Presence) bool { return p == protocol.PresenceUnknown })); diff != "" {
-		t.Errorf("what subscribers are told (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want[1:], slices.DeleteFunc(told, func(p protocol.Presence) bool { return p == protocol.PresenceUnknown }),
+		"what subscribers are told")
 }

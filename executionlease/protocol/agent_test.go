@@ -4,12 +4,12 @@
 package protocol
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The tables use a fenceAfter of 100 s: an interval and a handover of 10 s, a slack of 15 s, a lead of 10 s.
@@ -244,9 +244,7 @@ func TestState(t *testing.T) {
 			for _, l := range tc.want {
 				got = append(got, look{l.At, a.State(at(l.At))})
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nstates (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, fmt.Sprintf("%s\nstates", tc.reason))
 		})
 	}
 }

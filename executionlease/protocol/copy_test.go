@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestDecide has a lease that is Valid until 101 (heard), unless a case changes it. A copy without pods is stopped from
@@ -175,9 +175,7 @@ func TestDecide(t *testing.T) {
 				tc.do = heard
 			}
 			tc.do(a)
-			if diff := cmp.Diff(tc.want, a.Decide(tc.copy, at(tc.at))); diff != "" {
-				t.Errorf("%s\n(-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, a.Decide(tc.copy, at(tc.at)), tc.reason)
 		})
 	}
 }

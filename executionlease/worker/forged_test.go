@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The tests of this file do what a user of a namespace can do who may write TrainJobs, with labels and annotations, on
@@ -111,12 +111,8 @@ func TestChangedMarksLeaveNothing(t *testing.T) {
 		watch.OnUpdate(last, next)
 		last = next
 	}
-	if diff := cmp.Diff([]string{hubOf(last), "hub"}, sortedKeys(tracker.hubs)); diff != "" {
-		t.Errorf("hubs that are known (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{hubOf(last)}, sortedKeys(tracker.copies)); diff != "" {
-		t.Errorf("hubs with copies (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{hubOf(last), "hub"}, sortedKeys(tracker.hubs), "hubs that are known")
+	check.Diff(t, []string{hubOf(last)}, sortedKeys(tracker.copies), "hubs with copies")
 	watch.OnUpdate(last, aCopy(func(job *trainer.TrainJob) { job.Labels = nil }))
 	if len(tracker.copies) > 0 {
 		t.Errorf("a TrainJob that nothing marks is taken for a copy of %v", sortedKeys(tracker.copies))
@@ -151,9 +147,7 @@ func TestUnknownHubsAreForgotten(t *testing.T) {
 		h.agent.Issued(protocol.Challenge{Run: 1, Number: 2}, now)
 		h.agent.Answered(protocol.Challenge{Run: 1, Number: 2}, time.Minute, now)
 	})
-	if diff := cmp.Diff(addedKeys{keyOf(job)}, *waiting); diff != "" {
-		t.Errorf("the hub has a lease now, and the copy does not come back (-want +got):\n%s", diff)
-	}
+	check.Diff(t, addedKeys{keyOf(job)}, *waiting, "the hub has a lease now, and the copy does not come back")
 	watch.OnDelete(job)
 	for number := range 1000 {
 		forged := aCopy(labelled(v1alpha1.LabelHub, fmt.Sprint("forged-", number)), uid(types.UID(fmt.Sprint(number))))
@@ -164,9 +158,7 @@ func TestUnknownHubsAreForgotten(t *testing.T) {
 		_ = tracker.decide(forged, protocol.Copy{})
 	}
 	// The tracker keeps answered challenges until they expire, and never uses the number of a challenge twice.
-	if diff := cmp.Diff([]string{"hub", "new"}, sortedKeys(tracker.hubs)); diff != "" {
-		t.Errorf("hubs that are known when all copies are gone (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{"hub", "new"}, sortedKeys(tracker.hubs), "hubs that are known when all copies are gone")
 }
 
 func TestUnknownHubsHaveNoMetrics(t *testing.T) {

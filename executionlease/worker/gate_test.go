@@ -4,10 +4,10 @@
 package worker
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // addedKeys is an inbox that records its keys.
@@ -150,17 +151,14 @@ func TestGate(t *testing.T) {
 			if tc.stops {
 				wantStops = addedKeys{keyOf(tc.job)}
 			}
-			if diff := cmp.Diff(wantStops, stops); diff != "" {
-				t.Errorf("%s\ncopies to be stopped (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, wantStops, stops, fmt.Sprintf("%s\ncopies to be stopped", tc.reason))
 			if _, waits := tracker.hub(hubOf(tc.job)).waiting[keyOf(tc.job)]; waits != tc.waits {
 				t.Errorf("%s\nwaits: got %t, want %t", tc.reason, waits, tc.waits)
 			}
 			if tc.waits && hubOf(tc.job) == "hub" {
 				answer(3, tc.at+time.Second)
-				if diff := cmp.Diff(addedKeys{keyOf(tc.job)}, waiting); diff != "" {
-					t.Errorf("the hub has answered, and what has waited for that does not come back (-want +got):\n%s", diff)
-				}
+				check.Diff(t, addedKeys{keyOf(tc.job)}, waiting,
+					"the hub has answered, and what has waited for that does not come back")
 			}
 		})
 	}
@@ -190,9 +188,7 @@ func TestSecondCopyComesBack(t *testing.T) {
 		t.Error("a copy comes back before the hub has looked at it")
 	}
 	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2")))
-	if diff := cmp.Diff(addedKeys{keyOf(aCopy())}, waiting); diff != "" {
-		t.Errorf("who comes back (-want +got):\n%s", diff)
-	}
+	check.Diff(t, addedKeys{keyOf(aCopy())}, waiting, "who comes back")
 	if open, why := (&Fencer{tracker: tracker}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
 		t.Errorf("the hub has resumed it, and it may not start: %s", why)
 	}

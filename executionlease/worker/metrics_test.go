@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestMetrics has a hub that answers at 0 s, with a fenceAfter of 100 s.
@@ -52,9 +52,7 @@ func TestMetrics(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			clock.SetTime(start.Add(tc.at))
-			if diff := cmp.Diff(tc.want, gathered(t)); diff != "" {
-				t.Errorf("metrics (-want +got):\n%s", diff)
-			}
+			check.Diff(t, tc.want, gathered(t), "metrics")
 		})
 	}
 }
@@ -63,9 +61,7 @@ func TestMetrics(t *testing.T) {
 func gathered(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	got := map[string]float64{}
 	for _, family := range families {
 		name, ours := strings.CutPrefix(family.GetName(), "trainyard_fencing_")

@@ -4,13 +4,15 @@
 package health
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -425,9 +427,7 @@ func TestDiagnose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Pods: test.pods, Since: t0, Progress: test.progress, Seen: test.seen}
 			got, recheck := Diagnose(in, DefaultLimits(), t0.Add(test.after))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("%s\nDiagnose() (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, got, fmt.Sprintf("%s\nDiagnose()", test.reason))
 			if recheck != test.wantRecheck {
 				t.Errorf("%s\nDiagnose() is to be asked again after %s, want %s", test.reason, recheck, test.wantRecheck)
 			}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -42,9 +43,7 @@ const (
 func TestOnACluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	cluster, err := clusters.Start(t.Context(), trainingCluster())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {
 			t.Error(err)
@@ -67,9 +66,7 @@ func TestOnACluster(t *testing.T) {
 		t.Errorf("a job whose pods run: %v", got)
 	}
 
-	if err := cluster.Process("kwok").Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, cluster.Process("kwok").Signal(syscall.SIGSTOP))
 	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01] and others: the node is not ready$")
 }
 
@@ -82,9 +79,7 @@ func (w *witness) readWarnings() {
 		Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")},
 	}}
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: poor.Namespace}}, quota} {
-		if err := w.admin.Create(ctx, object); err != nil {
-			w.t.Fatal(err)
-		}
+		check.Must(w.t, w.admin.Create(ctx, object))
 	}
 	g := gomega.NewWithT(w.t)
 	g.Eventually(func(g gomega.Gomega) {
@@ -93,9 +88,7 @@ func (w *witness) readWarnings() {
 	}).WithTimeout(waitLimit).Should(gomega.Succeed())
 	refused := jobSet("refused", 1, podTemplate(0, nil))
 	refused.Namespace = poor.Namespace
-	if err := w.admin.Create(ctx, refused); err != nil {
-		w.t.Fatal(err)
-	}
+	check.Must(w.t, w.admin.Create(ctx, refused))
 	g.Eventually(func() (string, error) {
 		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(refused), refused); err != nil {
 			return "", err
@@ -125,9 +118,7 @@ func (w *witness) readWarnings() {
 	} {
 		event.ObjectMeta = metav1.ObjectMeta{Namespace: poor.Namespace, Name: "x." + name}
 		event.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: poor.Namespace, Name: pod.Name}
-		if err := w.admin.Create(ctx, &event); err != nil {
-			w.t.Fatal(err)
-		}
+		check.Must(w.t, w.admin.Create(ctx, &event))
 	}
 	want := `FailedMount: MountVolume.SetUp failed for volume "data" of pod ... : configmap "llm" not found`
 	if words, err := of(pod); words != want || err != nil {
@@ -190,13 +181,9 @@ type witness struct {
 func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, errors.Join(clientgoscheme.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme)))
 	admin, err := client.New(cluster.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	transform := func(in any) (any, error) {
 		if pod, ok := in.(*corev1.Pod); ok {
 			Strip(pod)
@@ -206,9 +193,7 @@ func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
 	pods, err := cache.New(cluster.Config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {Label: Selector(), Transform: transform},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	w := &witness{
 		t: t, admin: admin, cache: pods, since: time.Now(),
 		pods: map[types.NamespacedName]*corev1.Pod{}, last: map[string]*Trouble{}, history: map[string][]Trouble{},
@@ -219,13 +204,9 @@ func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
 
 func (w *witness) start() {
 	w.t.Helper()
-	if err := w.cache.IndexField(w.t.Context(), &corev1.Pod{}, JobSetIndex, IndexByJobSet); err != nil {
-		w.t.Fatal(err)
-	}
+	check.Must(w.t, w.cache.IndexField(w.t.Context(), &corev1.Pod{}, JobSetIndex, IndexByJobSet))
 	informer, err := w.cache.GetInformer(w.t.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.Must(w.t, err)
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { w.see(o.(*corev1.Pod), true) },
 		UpdateFunc: func(old, o any) { w.see(o.(*corev1.Pod), Changed(old.(*corev1.Pod), o.(*corev1.Pod))) },
@@ -286,9 +267,7 @@ func (w *witness) diagnose(pod *corev1.Pod, passes bool) {
 
 func (w *witness) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
-	if err := w.admin.Create(w.t.Context(), js); err != nil {
-		w.t.Fatal(err)
-	}
+	check.Must(w.t, w.admin.Create(w.t.Context(), js))
 	return js
 }
 

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestStripKeepsWhatACacheNeeds(t *testing.T) {
@@ -142,13 +144,9 @@ func BenchmarkMemoryOfPods(b *testing.B) {
 func decoded(b *testing.B, pod *corev1.Pod) *corev1.Pod {
 	b.Helper()
 	data, err := pod.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	var fresh corev1.Pod
-	if err := fresh.Unmarshal(data); err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, fresh.Unmarshal(data))
 	return &fresh
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestErrorsAreLogged checks that the log names the error of a reconcile and its worker. Nothing else reports them.
@@ -36,9 +37,7 @@ func TestErrorsAreLogged(t *testing.T) {
 		Name: "kind", Concurrency: 1, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return fails, nil },
 	})
 	w, err := set.start(t.Context(), "west", &link{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { set.leave("west") })
 	w.instances[0].inbox.Add(types.NamespacedName{Namespace: "default", Name: "job"})
 	for deadline := time.After(20 * time.Second); ; {

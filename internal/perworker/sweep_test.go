@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // link is a connection whose state the test sets.
@@ -142,9 +142,7 @@ func testSweepIsTriedAgain(t *testing.T, refused bool, want []string) {
 			t.Fatal("the sweep does not end")
 		}
 	}
-	if diff := cmp.Diff(want, calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, calls, "calls")
 	if len(lines) != 1 {
 		t.Errorf("%d lines in the log, want 1: %v", len(lines), lines)
 	}

@@ -7,12 +7,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // indexer keeps the index functions by field.
@@ -27,9 +27,7 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, of
 // TestIndexes checks that a finished Dispatch is live only while it is being deleted: its copy must be deleted first.
 func TestIndexes(t *testing.T) {
 	indexes := indexer{}
-	if err := records.AddIndexes(t.Context(), indexes); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, records.AddIndexes(t.Context(), indexes))
 	finished := []metav1.Condition{{Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue}}
 	drained := &v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained}
 	for name, test := range map[string]struct {
@@ -72,9 +70,7 @@ func TestIndexes(t *testing.T) {
 			if test.want == nil {
 				test.want = map[string][]string{}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("indexes (-want +got):\n%s", diff)
-			}
+			check.Diff(t, test.want, got, "indexes")
 		})
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const nvidia = corev1.ResourceName("nvidia.com/gpu")
@@ -66,9 +66,7 @@ func TestUsage(t *testing.T) {
 			status := v1alpha1.DispatchStatus{StartTime: test.start, CompletionTime: test.end, History: make([]v1alpha1.Attempt, 2)}
 			usageOf(d, &status, now).addTo(&status)
 			want := []v1alpha1.Attempt{{}, {StartTime: test.start, GPUSeconds: test.want}}
-			if diff := cmp.Diff(want, status.History); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, want, status.History, test.reason)
 		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // root is the repository.
@@ -32,9 +33,7 @@ const root = "../.."
 // docs/design.md gives up.
 func TestWordsOfTheCode(t *testing.T) {
 	design, err := os.ReadFile(filepath.Join(root, "docs/design.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	paragraph := regexp.MustCompile(`(?s)Names in the code do not use these words.*?\. A test`).FindString(string(design))
 	banned := map[string]bool{}
 	for _, match := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(paragraph, -1) {
@@ -109,15 +108,11 @@ func TestFilesInDocs(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	file := regexp.MustCompile(`[(` + "`" + ` /]([a-z0-9_]+\.go)(?:[^.\w]|$)`)
 	for _, path := range texts {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		for _, match := range file.FindAllStringSubmatch(string(text), -1) {
 			if known[match[1]] == nil {
 				t.Errorf("%s names the file %s, which does not exist", path, match[1])
@@ -148,9 +143,7 @@ func declares(t *testing.T, files []string, path, name string) bool {
 			return false
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return declaration.Match(text)
 	})
 }
@@ -166,13 +159,9 @@ func TestDefaultsInWords(t *testing.T) {
 		}},
 	} {
 		schema, err := config.SpecOf(plural)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		defaults, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		checkDefaults(t, plural, schema, defaults)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/remote/bounded"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // zeros is an endless answer.
@@ -102,9 +103,7 @@ func TestConfig(t *testing.T) {
 	if _, err := io.CopyN(writer, zeros{}, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, writer.Close())
 	end := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch req.URL.Path {
@@ -125,14 +124,10 @@ func TestConfig(t *testing.T) {
 	t.Cleanup(func() { close(end) })
 	config := bounded.Config(&rest.Config{Host: server.URL}, bounded.Limits{Timeout: time.Second, Size: bounded.MaxSmall})
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	get := func(path string) (int, error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		res, err := client.Do(req)
 		if err != nil {
 			return 0, err

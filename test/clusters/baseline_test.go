@@ -11,19 +11,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestBaseline starts two clusters at the same time, with the same new baseline, and then one without CRDs.
 func TestBaseline(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "crd.yaml"), []byte(widgets), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(filepath.Join(dir, "crd.yaml"), []byte(widgets), 0o600))
 	all, err := StartAll(t.Context(), Options{Name: "one", CRDs: []string{dir}}, Options{Name: "two", CRDs: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := StopAll(all...); err != nil {
 			t.Error(err)
@@ -36,18 +34,14 @@ func TestBaseline(t *testing.T) {
 			t.Errorf("cluster %q does not have the CRD: %v", c.Name, err)
 		}
 		namespace, err := c.kubernetes.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if other := identities[string(namespace.UID)]; other != "" {
 			t.Errorf("clusters %q and %q have the same identity %s", c.Name, other, namespace.UID)
 		}
 		identities[string(namespace.UID)] = c.Name
 		trust, err := c.kubernetes.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 			Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if trust.Data["client-ca-file"] != string(c.Config.CAData) {
 			t.Errorf("cluster %q trusts another authority than its own", c.Name)
 		}
@@ -61,12 +55,8 @@ func TestBaseline(t *testing.T) {
 		t.Errorf("with a cluster without CRDs there are the baselines %v, want the same two", got)
 	}
 	old := time.Now().Add(-baselineLife)
-	if err := os.Chtimes(got[0], old, old); err != nil {
-		t.Fatal(err)
-	}
-	if err := removeOld(filepath.Dir(got[0])); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.Chtimes(got[0], old, old))
+	check.Must(t, removeOld(filepath.Dir(got[0])))
 	if left := baselines(t); len(left) != 1 || left[0] != got[1] {
 		t.Errorf("when %s is old, the baselines %v are left, want only the other", got[0], left)
 	}
@@ -75,12 +65,8 @@ func TestBaseline(t *testing.T) {
 func baselines(t *testing.T) []string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	found, err := filepath.Glob(filepath.Join(cache, baselineFolder, "????????????????"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return found
 }

@@ -26,19 +26,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/upstream"
 )
 
 func TestKubeconfigVerifiesTLS(t *testing.T) {
 	c := sharedCluster(t)
 	data, err := c.KubeconfigBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if config.Insecure || len(config.CAData) == 0 || !strings.HasPrefix(config.Host, "https://127.0.0.1:") {
 		t.Errorf("kubeconfig leads to %s, insecure %v, with %d bytes of CA", config.Host, config.Insecure, len(config.CAData))
 	}
@@ -56,9 +53,7 @@ func TestRequestsWithoutRightsAreRefused(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	for _, path := range []string{"/api/v1/namespaces", "/readyz", "/version"} {
 		resp, err := client.Get(c.Config.Host + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("anonymous GET %s: got %s, want 401", path, resp.Status)
@@ -66,13 +61,9 @@ func TestRequestsWithoutRightsAreRefused(t *testing.T) {
 	}
 	// With credentials, but without a role.
 	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: "default", Name: "default"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("default service account lists nodes: want Forbidden, got: %v", err)
@@ -119,9 +110,7 @@ func TestServiceAccountTokenSecretIsFilledIn(t *testing.T) {
 
 func TestVersionCanBeParsed(t *testing.T) {
 	version, err := sharedCluster(t).kubernetes.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if version.Major != "1" || version.Minor == "" || !strings.HasPrefix(version.GitVersion, "v1."+version.Minor+".") {
 		t.Errorf("got %+v", version)
 	}
@@ -158,43 +147,29 @@ func TestAPIServerThatIsKilledKeepsDataAndPort(t *testing.T) {
 	g := gomega.NewWithT(t)
 	dir := t.TempDir()
 	crd := filepath.Join(dir, "widgets.yaml")
-	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(crd, []byte(widgets), 0o600))
 	c := startCluster(t, Options{Name: "killed", Audit: true})
-	if err := c.InstallCRDs(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(t.Context(), "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}"); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.InstallCRDs(t.Context(), dir))
+	check.Must(t, c.Apply(t.Context(), "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}"))
 
-	if err := c.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.KillAPIServer())
 	if _, err := c.kubernetes.Discovery().ServerVersion(); err == nil {
 		t.Error("a killed API server answers")
 	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.StartAPIServer(t.Context()))
 	// The API server finds out which CustomResourceDefinitions it serves after it has become ready.
 	g.Eventually(func() (string, error) {
 		out, err := c.Kubectl(t.Context(), "get", "widgets", "-o", "name")
 		return string(out), err
 	}, deadline, tick).Should(gomega.Equal("widget.example.com/w\n"))
 
-	if err := c.PauseAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.PauseAPIServer())
 	hurried := rest.CopyConfig(c.Config)
 	hurried.Timeout = time.Second
 	if _, err := kubernetes.NewForConfigOrDie(hurried).Discovery().ServerVersion(); err == nil {
 		t.Error("a paused API server answers")
 	}
-	if err := c.ResumeAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.ResumeAPIServer())
 	g.Eventually(func() error {
 		_, err := kubernetes.NewForConfigOrDie(hurried).Discovery().ServerVersion()
 		return err
@@ -215,20 +190,14 @@ func TestClusterIsRestoredFromBackup(t *testing.T) {
 	c := startCluster(t, Options{Name: "restored"})
 	create := func(name string) {
 		t.Helper()
-		if err := c.Apply(t.Context(), "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: "+name+"}}"); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, c.Apply(t.Context(), "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: "+name+"}}"))
 	}
 	create("before")
 	backup := filepath.Join(t.TempDir(), "backup")
-	if err := c.BackUp(backup); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.BackUp(backup))
 	create("after")
 
-	if err := c.Restore(t.Context(), backup); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.Restore(t.Context(), backup))
 	maps := c.kubernetes.CoreV1().ConfigMaps("default")
 	if _, err := maps.Get(t.Context(), "before", metav1.GetOptions{}); err != nil {
 		t.Error(err)
@@ -237,12 +206,8 @@ func TestClusterIsRestoredFromBackup(t *testing.T) {
 		t.Errorf("what was created after the backup: %v, want NotFound", err)
 	}
 
-	if err := c.KillEtcd(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.KillEtcd())
+	check.Must(t, c.StartEtcd(t.Context()))
 	g.Eventually(func() error { // The API server tells its clients of etcd's absence for a while.
 		return c.Apply(t.Context(), "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: again}}")
 	}, deadline, tick).Should(gomega.Succeed())
@@ -250,15 +215,11 @@ func TestClusterIsRestoredFromBackup(t *testing.T) {
 
 func TestStartAllStartsAllOrNone(t *testing.T) {
 	both, err := StartAll(t.Context(), Options{Name: "one"}, Options{Name: "two"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if both[0].Config.Host == both[1].Config.Host {
 		t.Errorf("both clusters are at %s", both[0].Config.Host)
 	}
-	if err := StopAll(both...); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, StopAll(both...))
 	for _, c := range both {
 		if _, err := os.Stat(c.Dir); !os.IsNotExist(err) {
 			t.Errorf("temporary directory %s is left behind: %v", c.Dir, err)
@@ -297,9 +258,7 @@ case "$1" in
 *) echo "Cannot connect to the Docker daemon. Is it running?" >&2; exit 1 ;;
 esac
 `
-	if err := os.WriteFile(client, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(client, []byte(script), 0o700))
 	tests := map[string]struct {
 		reason string
 		path   string

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // engineWith is a container engine whose command answers kind as Docker does that has the nodes of one cluster, or none.
@@ -27,9 +29,7 @@ ps) case "$*" in
 *) echo "$*" >>"$CHANGES" ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(bin, "docker"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(filepath.Join(bin, "docker"), []byte(script), 0o700))
 	t.Setenv("TRAINYARD_CLUSTERS", "kind")
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("NODES_OF", clusterName)
@@ -47,17 +47,13 @@ func TestKindLeavesTheUsersKubeconfig(t *testing.T) {
 	const entry = "apiVersion: v1\nkind: Config\ncontexts: [{name: kind-trainyard-hub, context: {cluster: mine, user: mine}}]\n"
 	mine := filepath.Join(home, ".kube", "config")
 	for path, text := range map[string]string{mine: entry, mine + ".lock": ""} {
-		if err := writeFile(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, writeFile(path, []byte(text)))
 	}
 	var all []*Cluster
 	for _, name := range []string{"hub", "a10", "h100"} {
 		dir := t.TempDir()
 		k, err := newKindCluster(Options{Name: name, Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		// The engine has no nodes, so kind cannot start any. What it has written stays.
 		if err := k.startControlPlane(t.Context(), filepath.Join(dir, "kubeconfig")); err == nil {
 			t.Fatal("a cluster of kind has started without an engine")

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // runningPod returns a pod that runs until it is deleted and has printed two lines.
@@ -53,9 +54,7 @@ func patchPod(t *testing.T, c *Cluster, pod *corev1.Pod, subresource, patch stri
 	}
 	_, err := c.kubernetes.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch),
 		metav1.PatchOptions{}, subresources...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
 
 func TestLogs(t *testing.T) {
@@ -103,17 +102,11 @@ func TestLogs(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			defer func() { _ = stream.Close() }()
 			got, err := io.ReadAll(stream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Must(t, err)
+			check.Diff(t, tc.want, string(got), tc.reason)
 		})
 	}
 }
@@ -123,9 +116,7 @@ func TestLogsAreFollowedToTheEndOfTheContainer(t *testing.T) {
 	pod := runningPod(t, c)
 	options := &corev1.PodLogOptions{Container: "main", Follow: true}
 	stream, err := c.kubernetes.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer func() { _ = stream.Close() }()
 	lines := bufio.NewScanner(stream)
 	for _, want := range []string{"one", "two", "three"} {
@@ -136,9 +127,7 @@ func TestLogsAreFollowedToTheEndOfTheContainer(t *testing.T) {
 			patchPod(t, c, pod, "", `{"metadata":{"annotations":{"`+LogAnnotation+`":"one\ntwo\nthree"}}}`)
 		}
 	}
-	if err := c.kubernetes.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.kubernetes.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	if lines.Scan() || lines.Err() != nil {
 		t.Errorf("want the end of the log, got %q, %v", lines.Text(), lines.Err())
 	}

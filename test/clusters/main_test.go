@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -95,9 +97,7 @@ func startCluster(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	started := time.Now()
 	c, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Logf("Cluster %q started in %v", c.Name, time.Since(started).Round(time.Millisecond))
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {

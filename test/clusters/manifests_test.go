@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestReadObjects(t *testing.T) {
@@ -23,9 +24,7 @@ func TestReadObjects(t *testing.T) {
 		"bad":                "kind: [",
 		"below/d.yaml":       "kind: D",
 	} {
-		if err := writeFile(filepath.Join(dir, name), []byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, writeFile(filepath.Join(dir, name), []byte(content)))
 	}
 	tests := map[string]struct {
 		reason  string
@@ -51,15 +50,11 @@ func TestReadObjects(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			for _, object := range objects {
 				got = append(got, object.GetKind())
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
 		})
 	}
 }
@@ -105,12 +100,8 @@ func TestWebhookURLs(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := WebhookURLs(server, tc.object); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want.Object, tc.object.Object); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Must(t, WebhookURLs(server, tc.object))
+			check.Diff(t, tc.want.Object, tc.object.Object, tc.reason)
 		})
 	}
 }
@@ -150,9 +141,7 @@ func errorText(err error) string {
 
 func TestRepositoryRootGoesPastNestedModules(t *testing.T) {
 	want, err := repositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if got, err := rootAbove(filepath.Join(want, "test", "controlplane")); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}

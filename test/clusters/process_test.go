@@ -19,6 +19,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/upstream"
 )
 
@@ -28,12 +29,8 @@ func TestClusterEndsWhenItsParentIsKilled(t *testing.T) {
 	parent.Env = append(os.Environ(), helperEnv+"="+t.TempDir())
 	parent.Stderr = os.Stderr
 	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, parent.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatalf("read process IDs: %v", err)
@@ -49,9 +46,7 @@ func TestClusterEndsWhenItsParentIsKilled(t *testing.T) {
 		t.Cleanup(func() { endIfAlive(t, pid) })
 	}
 
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, parent.Process.Kill())
 	_ = parent.Wait()
 	for _, pid := range pids {
 		g.Eventually(func() bool { return alive(t, pid) }, "10s", tick).Should(gomega.BeFalse(), "process "+pid)
@@ -62,9 +57,7 @@ func TestClusterEndsWhenItsParentIsKilled(t *testing.T) {
 func alive(t *testing.T, pid string) bool {
 	t.Helper()
 	number, err := strconv.Atoi(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if errors.Is(syscall.Kill(number, 0), syscall.ESRCH) {
 		return false
 	}
@@ -101,9 +94,7 @@ func TestRunEndsProcesses(t *testing.T) {
 	c := sharedCluster(t)
 	sleep := func(name string) *Process {
 		p, err := c.Run(t.Context(), name, "sh", "-c", "echo $KUBECONFIG; exec sleep 600")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return p
 	}
 	stopped, killed := sleep("stopped"), sleep("killed")
@@ -124,9 +115,7 @@ func TestRunEndsProcesses(t *testing.T) {
 	}
 
 	ended, err := c.Run(t.Context(), "ended", "sh", "-c", "echo $KUBECONFIG")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if err := ended.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -140,9 +129,7 @@ func TestPanicked(t *testing.T) {
 	c := sharedCluster(t)
 	run := func(script string) *Process {
 		p, err := c.Run(t.Context(), "panics", "sh", "-c", script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		_ = p.Wait(t.Context()) // Its exit code is its own matter.
 		return p
 	}
@@ -159,16 +146,12 @@ func TestPanicked(t *testing.T) {
 // parent, which the launcher needs only outside Linux.
 func TestControlplaneRun(t *testing.T) {
 	dir, err := defaultBinDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	path, err := binary(dir, "controlplane")
 	if err != nil && os.Getenv(upstream.Variable) != "" {
 		t.Skip("with a release nobody has built our own control plane")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	tests := map[string]struct {
 		reason   string
 		script   string
@@ -186,28 +169,18 @@ func TestControlplaneRun(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, path, "run", "--", "sh", "-c", tc.script)
 			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
+			check.Must(t, cmd.Start())
 			if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
 			if tc.signal != nil {
-				if err := cmd.Process.Signal(tc.signal); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, cmd.Process.Signal(tc.signal))
 			}
 			if tc.endStdin {
-				if err := stdin.Close(); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, stdin.Close())
 			}
 			_, _ = io.Copy(io.Discard, stdout)
 			_ = cmd.Wait()

@@ -6,12 +6,12 @@ package clusters
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/upstream"
 )
 
@@ -42,12 +42,9 @@ func TestPrograms(t *testing.T) {
 			if path != tc.path {
 				t.Errorf("%s: path %s, want %s", tc.reason, path, tc.path)
 			}
-			if diff := cmp.Diff(tc.args, args); diff != "" {
-				t.Errorf("%s: arguments (-want +got):\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.openAPI, tc.programs.apiServerArgs(Options{})); diff != "" {
-				t.Errorf("%s: arguments of the API server only (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.args, args, fmt.Sprintf("%s: arguments", tc.reason))
+			check.Diff(t, tc.openAPI, tc.programs.apiServerArgs(Options{}),
+				fmt.Sprintf("%s: arguments of the API server only", tc.reason))
 		})
 	}
 }
@@ -57,9 +54,7 @@ func TestReleasesHaveDifferentBaselines(t *testing.T) {
 	var texts [3]bytes.Buffer
 	for i, version := range []string{"1.36.0", "1.36.0", "1.36.1"} {
 		p := programs{release: fakeRelease(t, t.TempDir(), version)}
-		if err := p.identify(&texts[i]); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, p.identify(&texts[i]))
 	}
 	if texts[0].String() != texts[1].String() {
 		t.Errorf("two copies of a release differ: %q and %q", &texts[0], &texts[1])
@@ -75,17 +70,11 @@ func fakeRelease(t *testing.T, dir, version string) *upstream.Release {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
 		path := filepath.Join(dir, name)
 		err := errors.Join(os.WriteFile(path, []byte("#!/bin/sh\ncat \"$0.version\"\n"), 0o700), os.WriteFile(path+".version", []byte(version), 0o600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 	}
 	goMod := filepath.Join(t.TempDir(), "go.mod")
-	if err := os.WriteFile(goMod, []byte("require go.etcd.io/etcd/server/v3 v1.36.3\nrequire k8s.io/kubernetes v1.36.3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(goMod, []byte("require go.etcd.io/etcd/server/v3 v1.36.3\nrequire k8s.io/kubernetes v1.36.3\n"), 0o600))
 	release, err := upstream.Open(t.Context(), dir, goMod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return release
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // namespace makes a namespace with the name of the test.
@@ -105,9 +106,7 @@ func TestJobEndsAsItsAnnotationsSay(t *testing.T) {
 			}
 			ended := pod.Status.ContainerStatuses[0].State.Terminated
 			got := []any{ended.ExitCode, ended.Message}
-			if diff := cmp.Diff([]any{tc.wantExitCode, tc.wantMessage}, got); diff != "" {
-				t.Errorf("%s: exit code and message (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, []any{tc.wantExitCode, tc.wantMessage}, got, fmt.Sprintf("%s: exit code and message", tc.reason))
 			// The API's times have whole seconds.
 			if ran := ended.FinishedAt.Sub(ended.StartedAt.Time); ran < tc.atLeast-time.Second {
 				t.Errorf("%s: ran for %v, want at least %v", tc.reason, ran, tc.atLeast)
@@ -201,9 +200,7 @@ func TestPendingPodIsScheduledOnAddedNode(t *testing.T) {
 		Labels:   map[string]string{"pool": "added"},
 		Taints:   []corev1.Taint{{Key: "pool", Value: "added", Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if err := c.AddNodes(t.Context(), shape); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.AddNodes(t.Context(), shape))
 	g.Eventually(func(g gomega.Gomega) {
 		p, err := c.kubernetes.CoreV1().Pods(ns).Get(t.Context(), "big", metav1.GetOptions{})
 		g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -249,9 +246,7 @@ func TestJobSetEndsAsItsPodsDo(t *testing.T) {
 			g := gomega.NewWithT(t)
 			ns := namespace(t, c)
 			manifest := strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", tc.annotations).Replace(jobSet)
-			if err := c.Apply(t.Context(), manifest); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, c.Apply(t.Context(), manifest))
 			g.Eventually(func(g gomega.Gomega) {
 				js, err := c.dynamic.Resource(jobSetResource).Namespace(ns).Get(t.Context(), "js", metav1.GetOptions{})
 				g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -271,13 +266,9 @@ func TestInvalidJobSetIsRefusedByWebhook(t *testing.T) {
 	c := sharedCluster(t)
 	// The CRD allows a success policy that names a missing job. Only the webhook refuses it.
 	objects, err := ParseObjects([]byte(strings.NewReplacer("NAMESPACE", "default", "ANNOTATIONS", "").Replace(jobSet)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	policy := map[string]any{"operator": "All", "targetReplicatedJobs": []any{"elsewhere"}}
-	if err := unstructured.SetNestedMap(objects[0].Object, policy, "spec", "successPolicy"); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, unstructured.SetNestedMap(objects[0].Object, policy, "spec", "successPolicy"))
 	err = c.ApplyObjects(t.Context(), objects...)
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "vjobset.kb.io") {
 		t.Errorf("want a refusal by vjobset.kb.io, got: %v", err)
@@ -288,18 +279,14 @@ func TestDeletedOwnerOfCustomKindIsCollected(t *testing.T) {
 	g := gomega.NewWithT(t)
 	c := sharedCluster(t)
 	ns := namespace(t, c)
-	if err := c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", `trainyard.dev/run-for: forever`).Replace(jobSet)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", `trainyard.dev/run-for: forever`).Replace(jobSet)))
 	jobs := func() int {
 		list, err := c.kubernetes.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		return len(list.Items)
 	}
 	g.Eventually(jobs, deadline, tick).Should(gomega.Equal(1))
-	if err := c.dynamic.Resource(jobSetResource).Namespace(ns).Delete(t.Context(), "js", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.dynamic.Resource(jobSetResource).Namespace(ns).Delete(t.Context(), "js", metav1.DeleteOptions{}))
 	g.Eventually(jobs, 10*time.Second, tick).Should(gomega.BeZero(), "the garbage collector knew JobSets from its start")
 }
 
@@ -307,15 +294,9 @@ func TestWorkGoesOnAfterAPIServerRestart(t *testing.T) {
 	g := gomega.NewWithT(t)
 	c := sharedCluster(t)
 	ns := namespace(t, c)
-	if err := c.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", "").Replace(jobSet)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.KillAPIServer())
+	check.Must(t, c.StartAPIServer(t.Context()))
+	check.Must(t, c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", "").Replace(jobSet)))
 	g.Eventually(func(g gomega.Gomega) {
 		js, err := c.dynamic.Resource(jobSetResource).Namespace(ns).Get(t.Context(), "js", metav1.GetOptions{})
 		g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -341,11 +322,7 @@ func TestPodsEndAlthoughAPIServerWasAwayThen(t *testing.T) {
 		return len(list.Items), err
 	}
 	g.Eventually(ended, deadline, 10*time.Millisecond).ShouldNot(gomega.BeZero())
-	if err := c.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.KillAPIServer())
+	check.Must(t, c.StartAPIServer(t.Context()))
 	g.Eventually(ended, deadline, tick).Should(gomega.Equal(count))
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/onsi/ginkgo/v2/types" //nolint:depguard // The report is of ginkgo's.
+	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // result says how one test counts. Neither text: it passed.
@@ -151,9 +153,7 @@ func TestJudge(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := judge(tc.suite, tc.specs, list)
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(result{})); diff != "" {
-				t.Errorf("%s\n(-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason, cmp.AllowUnexported(result{}))
 		})
 	}
 }

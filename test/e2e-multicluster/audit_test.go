@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -29,9 +30,7 @@ const (
 func requests(t *testing.T, cluster *clusters.Cluster, user string, from int64) (events []auditv1.Event, end int64) {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer file.Close()
 	if _, err := file.Seek(from, 0); err != nil {
 		t.Fatal(err)
@@ -64,14 +63,10 @@ func describe(event auditv1.Event) string {
 func counter(t *testing.T, cluster *clusters.Cluster) map[string]int {
 	t.Helper()
 	text, err := cluster.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	counts := map[string]int{}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
 		label := func(name string) string {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -188,8 +189,6 @@ const runningAfter = 9 * time.Second
 // apply creates an object on the hub until the test ends.
 func apply(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := y.Hub.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), object))
 	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), object) })
 }

@@ -15,6 +15,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -32,9 +33,7 @@ func TestDeletion(t *testing.T) {
 			worker := placedOn(t, job)
 			y.Eventually(t, func(g gomega.Gomega) { g.Expect(y.PodsOf(g, worker, job)).To(gomega.HaveLen(1)) })
 
-			if err := y.Hub.Delete(t.Context(), job, client.PropagationPolicy(policy)); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, y.Hub.Delete(t.Context(), job, client.PropagationPolicy(policy)))
 			next := recreate(t, wanted)
 			y.Eventually(t, func(g gomega.Gomega) {
 				d := y.DispatchOf(g, next)
@@ -44,9 +43,7 @@ func TestDeletion(t *testing.T) {
 				g.Expect(copied.Labels[v1alpha1.LabelOriginUID]).To(gomega.Equal(string(next.UID)))
 			})
 
-			if err := y.Hub.Delete(t.Context(), next, client.PropagationPolicy(policy)); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, y.Hub.Delete(t.Context(), next, client.PropagationPolicy(policy)))
 			y.Eventually(t, func(g gomega.Gomega) {
 				key := client.ObjectKeyFromObject(next)
 				expectGone(t, g, y.Hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
@@ -64,9 +61,7 @@ func TestDeletion(t *testing.T) {
 func TestJobWithTTL(t *testing.T) {
 	wanted := yard.Job{Name: "short-lived", GPUs: 1, RunFor: "2s"}.TrainJob()
 	wanted.Annotations = map[string]string{v1alpha1.AnnotationTTL: "86400"}
-	if err := y.Hub.Create(t.Context(), wanted); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), wanted))
 	name := placedOn(t, wanted)
 	y.Eventually(t, func(g gomega.Gomega) {
 		d := y.DispatchOf(g, wanted)
@@ -94,9 +89,7 @@ func TestDispatchOutlivesItsPods(t *testing.T) {
 	const hold = "e2e.trainyard.dev/hold"
 	pod := &y.PodsOf(gomega.NewWithT(t), name, job)[0]
 	edit(t.Context(), t, worker, pod, func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, hold) })
-	if err := y.Hub.Delete(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Delete(t.Context(), job))
 	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(current(t.Context(), g, worker, pod).DeletionTimestamp).NotTo(gomega.BeNil())
 	})

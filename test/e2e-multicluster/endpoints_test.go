@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -72,9 +73,7 @@ func accountToken(t *testing.T, name, role string) string {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: meta.Namespace, Name: name}},
 	}
 	for _, object := range []client.Object{account, binding} {
-		if err := y.Hub.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, y.Hub.Create(t.Context(), object))
 		t.Cleanup(func() {
 			if err := y.Hub.Delete(context.Background(), object); err != nil {
 				t.Error(err)
@@ -82,9 +81,7 @@ func accountToken(t *testing.T, name, role string) string {
 		})
 	}
 	request := &authenticationv1.TokenRequest{}
-	if err := y.Hub.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.SubResource("token").Create(t.Context(), account, request))
 	return request.Status.Token
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +20,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -60,9 +60,7 @@ func TestJobCompletesOnOneWorker(t *testing.T) {
 
 	done := ends(t, job, trainer.TrainJobComplete)
 	current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied)
-	if diff := cmp.Diff(copied.Status, done.Status); diff != "" {
-		t.Errorf("status on the hub and of the copy (-copy +hub):\n%s", diff)
-	}
+	check.Diff(t, copied.Status, done.Status, "status on the hub and of the copy (-copy +hub)")
 	y.Eventually(t, func(g gomega.Gomega) {
 		d := y.DispatchOf(g, job)
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
@@ -83,13 +81,10 @@ func TestJobFailsWithTheWorkersWords(t *testing.T) {
 	job := submit(t, yard.Job{Name: "fails", GPUs: 1, RunFor: "2s", Fail: "checkpoint is corrupt"})
 	failed := ends(t, job, trainer.TrainJobFailed)
 	var copied trainer.TrainJob
-	if err := y.Workers[placedOn(t, job)].Get(t.Context(), client.ObjectKeyFromObject(job), &copied); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Workers[placedOn(t, job)].Get(t.Context(), client.ObjectKeyFromObject(job), &copied))
 	want := meta.FindStatusCondition(copied.Status.Conditions, trainer.TrainJobFailed)
-	if diff := cmp.Diff(want, meta.FindStatusCondition(failed.Status.Conditions, trainer.TrainJobFailed)); diff != "" {
-		t.Errorf("Failed condition (-worker +hub):\n%s", diff)
-	}
+	check.Diff(t, want, meta.FindStatusCondition(failed.Status.Conditions, trainer.TrainJobFailed),
+		"Failed condition (-worker +hub)")
 	y.Eventually(t, func(g gomega.Gomega) {
 		d := y.DispatchOf(g, job)
 		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonFailed))
@@ -101,9 +96,7 @@ func TestJobFailsWithTheWorkersWords(t *testing.T) {
 // with another value alone.
 func TestWhoRunsWhat(t *testing.T) {
 	crd, err := y.Script(t.Context(), "trainjob-crd.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if err := y.Yard.Hub.Apply(t.Context(), string(crd)); err != nil {
 		t.Fatalf("apply the CRD that admits any manager: %v", err)
 	}
@@ -131,18 +124,14 @@ func TestWhoRunsWhat(t *testing.T) {
 	expectNone(t, y.Hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(local))
 	expectNone(t, y.Hub, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(dispatched))
 	current(t.Context(), gomega.NewWithT(t), y.Hub, foreign)
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, foreign.Status); diff != "" {
-		t.Errorf("status of the job that nobody owns (-want +got):\n%s", diff)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, foreign.Status, "status of the job that nobody owns")
 }
 
 // A full run writes nothing of the hub TrainJob but its status.
 func TestHubTrainJobIsNotWritten(t *testing.T) {
 	job := submit(t, yard.Job{Name: "untouched", GPUs: 1, RunFor: "2s"})
 	done := ends(t, job, trainer.TrainJobComplete)
-	if diff := cmp.Diff(comparable(job), comparable(done)); diff != "" {
-		t.Errorf("the hub TrainJob without its status, before and after (-before +after):\n%s", diff)
-	}
+	check.Diff(t, comparable(job), comparable(done), "the hub TrainJob without its status, before and after")
 }
 
 // comparable returns a job without its resourceVersion, its status and the managed fields of the status.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -61,9 +62,7 @@ func TestProgressIsShown(t *testing.T) {
 		})
 	}
 	table, err := y.Yard.Hub.Kubectl(t.Context(), "get", "dispatch", fails.Name, "-o", "wide")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Logf("kubectl get dispatch -o wide:\n%s", table)
 	if rows := strings.Split(string(table), "\n"); !strings.Contains(rows[0], "RESTARTS") || !strings.Contains(rows[1], v1alpha1.StepTrainer) {
 		t.Errorf("kubectl get dispatch -o wide names neither restarts nor the step that runs:\n%s", table)
@@ -111,17 +110,11 @@ func TestProgressIsShown(t *testing.T) {
 func restartingRuntime(t *testing.T) *trainer.ClusterTrainingRuntime {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	text, err := os.ReadFile(filepath.Join(module, "manifests/base/runtimes/torchtune/llama3_2/llama3_2_1B.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	runtime := &trainer.ClusterTrainingRuntime{}
-	if err := yaml.UnmarshalStrict(text, runtime); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, yaml.UnmarshalStrict(text, runtime))
 	runtime.Name = "torchtune-restarts"
 	spec := &runtime.Spec.Template.Spec
 	spec.VolumeClaimPolicies = nil

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -32,9 +33,7 @@ func TestRejection(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-trainjobs"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/trainjobs.trainer.kubeflow.org": resource.MustParse("0")}},
 	}
-	if err := y.Workers[small].Create(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Workers[small].Create(t.Context(), quota))
 	y.Eventually(t, func(g gomega.Gomega) { // The API server refuses according to the status of the quota.
 		g.Expect(current(t.Context(), g, y.Workers[small], quota).Status.Hard).To(gomega.HaveLen(1))
 	})
@@ -53,21 +52,15 @@ func TestRejection(t *testing.T) {
 // The manager creates and marks missing namespaces and runtimes on a worker, and updates runtimes of the hub.
 func TestPropagation(t *testing.T) {
 	const namespace = "only-on-the-hub"
-	if err := y.Hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
 	current(t.Context(), gomega.NewWithT(t), y.Hub, source)
 	own := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own", Labels: source.Labels}, Spec: source.Spec}
-	if err := y.Hub.Create(t.Context(), own); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), own))
 	run := func(name string) string {
 		job := yard.Job{Namespace: namespace, Name: name, GPUs: 8}.TrainJob() // Only on large.
 		job.Spec.RuntimeRef = trainer.RuntimeRef{Kind: ptr.To(trainer.TrainingRuntimeKind), Name: own.Name}
-		if err := y.Hub.Create(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, y.Hub.Create(t.Context(), job))
 		ends(t, job, trainer.TrainJobComplete)
 		return placedOn(t, job)
 	}
@@ -84,9 +77,7 @@ func TestPropagation(t *testing.T) {
 			t.Errorf("%T on the worker is labelled %q, want the hub's ID %q", object, got, hubID.UID)
 		}
 	}
-	if diff := cmp.Diff(own.Spec, there.Spec); diff != "" {
-		t.Errorf("runtime on the worker (-hub +worker):\n%s", diff)
-	}
+	check.Diff(t, own.Spec, there.Spec, "runtime on the worker")
 
 	edit(t.Context(), t, y.Hub, own, func(own *trainer.TrainingRuntime) { own.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
 	// The next job brings the runtime as the manager knows it then. A job that comes at once may be faster than the change

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -41,9 +42,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 
 	// The watch tells when the decision came, however long this process takes to look.
 	watch, err := y.Hub.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(job.Namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer watch.Stop()
 	placed := make(chan time.Time, 1)
 	go func() {
@@ -55,9 +54,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 		}
 	}()
 	usable := nodeUsable(t, "huge-0")
-	if err := y.Yard.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Yard.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")))
 	t.Cleanup(func() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "huge-0"}}
 		if err := y.Workers[large].Delete(context.Background(), node); client.IgnoreNotFound(err) != nil {
@@ -82,9 +79,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 func nodeUsable(t *testing.T, name string) <-chan time.Time {
 	t.Helper()
 	watch, err := y.Workers[large].Watch(t.Context(), &corev1.NodeList{}, client.MatchingFields{"metadata.name": name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(watch.Stop)
 	usable := make(chan time.Time, 1)
 	go func() {
@@ -111,18 +106,14 @@ func ready(node *corev1.Node) bool {
 func TestJobWaitsForItsRuntime(t *testing.T) {
 	job := yard.Job{Name: "no-runtime", GPUs: 1}.TrainJob()
 	job.Spec.RuntimeRef.Name = "of-tomorrow"
-	if err := y.Hub.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), job))
 	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
 	waitsFor(t, job, v1alpha1.ReasonRuntimeNotFound)
 
 	runtime := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
 	current(t.Context(), gomega.NewWithT(t), y.Hub, runtime)
 	tomorrow := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "of-tomorrow", Labels: runtime.Labels}, Spec: runtime.Spec}
-	if err := y.Hub.Create(t.Context(), tomorrow); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), tomorrow))
 	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), tomorrow) })
 	ends(t, job, trainer.TrainJobComplete)
 }
@@ -132,9 +123,7 @@ func TestSuspensionIsTheGate(t *testing.T) {
 	job := yard.Job{Name: "gated", GPUs: 1}.TrainJob()
 	job.Spec.Suspend = new(bool)
 	*job.Spec.Suspend = true
-	if err := y.Hub.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), job))
 	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
 	later := submit(t, yard.Job{Name: "not-gated", GPUs: 1})
 	ends(t, later, trainer.TrainJobComplete) // So the manager has seen the suspended one.

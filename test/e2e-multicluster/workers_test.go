@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -27,22 +28,16 @@ import (
 // not disturb other workers.
 func TestWorkersThatCannotBeUsed(t *testing.T) {
 	healthy, err := y.WorkerKubeconfig(t.Context(), y.Yard.Workers[small])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := bare.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	server, err := y.Yard.Workers[small].ServerFromPods()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	bad := strings.NewReplacer(
 		server, "http://worker.example.com",
 		"certificate-authority-data", "certificate-authority",
@@ -73,16 +68,10 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	ends(t, job, trainer.TrainJobComplete)
 
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bare.InstallCRDs(t.Context(), crds[0]); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, bare.InstallCRDs(t.Context(), crds[0]))
 	expectReady(t, "bare", v1alpha1.ReasonJobSetAPIMissing)
-	if err := bare.InstallCRDs(t.Context(), crds[1]); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, bare.InstallCRDs(t.Context(), crds[1]))
 	expectReady(t, "bare", v1alpha1.ReasonConnected)
 }
 
@@ -97,9 +86,7 @@ func registerWithoutKubeconfig(t *testing.T, name string) (source string, write 
 		worker.Spec.Connection = v1alpha1.Connection{KubeconfigPath: file}
 		apply(t, worker)
 		return file, func(kubeconfig string) {
-			if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, os.WriteFile(file, []byte(kubeconfig), 0o600))
 		}
 	}
 	apply(t, worker)
@@ -117,13 +104,9 @@ func registerWithoutKubeconfig(t *testing.T, name string) (source string, write 
 func adminKubeconfig(t *testing.T, cluster *clusters.Cluster) string {
 	t.Helper()
 	kubeconfig, err := cluster.KubeconfigBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	server, err := cluster.ServerFromPods()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return strings.Replace(string(kubeconfig), cluster.Config.Host, server, 1)
 }
 
@@ -156,9 +139,7 @@ func TestWorkerAPIServerDies(t *testing.T) {
 		g.Expect(y.Workers[small].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
 	y.Cordon(t, large, false)
-	if err := y.Yard.Workers[small].KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Yard.Workers[small].KillAPIServer())
 	expectReady(t, small, v1alpha1.ReasonUnreachable)
 	lost := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: small}}
 	if current(t.Context(), gomega.NewWithT(t), y.Hub, lost).Status.LastSeenTime == nil {
@@ -167,9 +148,7 @@ func TestWorkerAPIServerDies(t *testing.T) {
 	elsewhere := submit(t, yard.Job{Name: "meanwhile", GPUs: 1, RunFor: "1s"})
 	ends(t, elsewhere, trainer.TrainJobComplete)
 
-	if err := y.Yard.Workers[small].StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Yard.Workers[small].StartAPIServer(t.Context()))
 	expectReady(t, small, v1alpha1.ReasonConnected)
 	ends(t, job, trainer.TrainJobComplete)
 	d := y.DispatchOf(gomega.NewWithT(t), job)
@@ -189,14 +168,10 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 	})
 	y.Cordon(t, small, false)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub"}}
-	if err := y.Workers[large].Delete(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Workers[large].Delete(t.Context(), account))
 	expectReady(t, large, v1alpha1.ReasonCredentialsInvalid)
 
-	if err := y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}))
 	expectReady(t, large, v1alpha1.ReasonConnected)
 	ends(t, job, trainer.TrainJobComplete)
 	if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
@@ -256,13 +231,9 @@ func TestWorkerIsRenamed(t *testing.T) {
 		g.Expect(y.DispatchOf(g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 	})
 	kubeconfig, err := y.WorkerKubeconfig(t.Context(), y.Yard.Workers[large])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	old := workerCluster(large)
-	if err := y.Hub.Delete(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Delete(t.Context(), old))
 	reader := accountToken(t, "renamed-reader", "trainyard-metrics-reader")
 	t.Run("other name", func(t *testing.T) {
 		register(t, "renamed", string(kubeconfig))
@@ -276,9 +247,7 @@ func TestWorkerIsRenamed(t *testing.T) {
 			t.Error("the copy is being deleted because its cluster has another name")
 		}
 	})
-	if err := y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}))
 	if uid := copied.UID; current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).UID != uid {
 		t.Error("the copy was created again")
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -33,9 +34,7 @@ func patch[T client.Object](s *scenario, c client.Client, object T, change func(
 	s.Helper()
 	before := object.DeepCopyObject().(T)
 	change(object)
-	if err := c.Patch(context.Background(), object, client.MergeFrom(before)); err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, c.Patch(context.Background(), object, client.MergeFrom(before)))
 }
 
 // historyHas waits until an attempt of a job has ended with an outcome.
@@ -53,9 +52,7 @@ func TestFaultCopyDeleted(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
 	s.Runs(job, worker, 1)
-	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)))
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
 	s.Runs(job, worker, 2)
 }
@@ -65,9 +62,7 @@ func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("4s"))
 	s.Runs(job, worker, 1)
-	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)))
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
 	s.Eventually(func(g gomega.Gomega) { g.Expect(w.DispatchOf(g, job).Spec.Attempt).To(gomega.BeEquivalentTo(2)) })
 	if intervals := w.Recorder.Intervals(job.UID); intervals[0].To.Sub(intervals[0].From) < 4*time.Second {
@@ -116,9 +111,7 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 	s.Runs(job, worker, 1)
 	foreign := yard.Job{Name: job.Name, ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: clusters.RunForever}.TrainJob()
 	var before *trainer.TrainJob
-	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job), client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	t.Cleanup(func() { _ = w.Workers[worker].Delete(context.Background(), foreign) })
 	s.Eventually(func(g gomega.Gomega) { // Whoever is first: our next attempt may be there for a moment.
 		before = foreign.DeepCopy()
@@ -141,16 +134,12 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 func TestFaultNamespaceDeleted(t *testing.T) {
 	s, worker := with(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed-" + worker}}
-	if err := w.Hub.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Create(t.Context(), namespace))
 	t.Cleanup(func() { _ = w.Hub.Delete(context.Background(), namespace) })
 	job := s.submit(clusters.RunForever, on(worker, south), in(namespace.Name))
 	s.Runs(job, worker, 1)
 	there := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
-	if err := w.Workers[worker].Delete(t.Context(), there); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Delete(t.Context(), there))
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
 	s.Eventually(func(g gomega.Gomega) { // On either worker: the namespace may be there again.
 		d := w.DispatchOf(g, job)
@@ -165,9 +154,7 @@ func TestFaultDispatchDeleted(t *testing.T) {
 	job := s.submit(clusters.RunForever, on(worker, south))
 	s.Runs(job, worker, 1)
 	first := w.DispatchOf(gomega.NewWithT(t), job)
-	if err := w.Hub.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Delete(t.Context(), first))
 	s.Eventually(func(g gomega.Gomega) {
 		d := w.DispatchOf(g, job)
 		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/links"
 )
@@ -26,9 +27,7 @@ import (
 func (s *scenario) kubeconfig(worker string) string {
 	s.Helper()
 	data, err := w.WorkerKubeconfig(s.Context(), w.Yard.Workers[worker])
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, err)
 	return string(data)
 }
 
@@ -48,13 +47,9 @@ func readKubeconfig(g gomega.Gomega, worker string) string {
 func (s *scenario) give(worker, kubeconfig string) {
 	s.Helper()
 	secret := secretOf(worker)
-	if err := w.Hub.Get(context.Background(), client.ObjectKeyFromObject(secret), secret); err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, w.Hub.Get(context.Background(), client.ObjectKeyFromObject(secret), secret))
 	secret.Data = map[string][]byte{"kubeconfig": []byte(kubeconfig)}
-	if err := w.Hub.Update(context.Background(), secret); err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, w.Hub.Update(context.Background(), secret))
 }
 
 // giveForNow writes a kubeconfig into a worker's Secret until the test ends.
@@ -78,9 +73,7 @@ func (s *scenario) swapped(count int) {
 func (s *scenario) swaps() int {
 	s.Helper()
 	log, err := os.ReadFile(w.Yard.Hub.Process("manager").LogPath)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, err)
 	return strings.Count(string(log), "Credentials of worker swapped")
 }
 
@@ -105,9 +98,7 @@ func TestFaultFileRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	good := s.kubeconfig(worker)
 	write := func(content string) {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	connect := func(connection v1alpha1.Connection) {
 		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) { object.Spec.Connection = connection })
@@ -156,9 +147,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 	job := s.submit("5s", on(worker))
 	s.Runs(job, worker, 1)
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}
-	if err := w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(binding), binding); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	restore := func() {
 		again := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
 		if err := client.IgnoreAlreadyExists(w.Workers[worker].Create(context.Background(), again)); err != nil {
@@ -166,9 +155,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 		}
 	}
 	t.Cleanup(restore)
-	if err := w.Workers[worker].Delete(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Delete(t.Context(), binding))
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonCredentialsInvalid, "forbid")
 	late := s.submit("1s", on(worker))
 	restore()
@@ -181,9 +168,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	s, worker := with(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}
-	if err := w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(role), role); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(role), role))
 	rules := role.Rules
 	t.Cleanup(func() {
 		patch(s, w.Workers[worker], role, func(role *rbacv1.ClusterRole) { role.Rules = rules })

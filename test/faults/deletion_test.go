@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/links"
 )
@@ -32,9 +33,7 @@ func awayWithAJob(t *testing.T) (s *scenario, worker string, job *trainer.TrainJ
 // worker it waits. When the worker returns, the copy is deleted, and then the Dispatch.
 func TestFaultDeletedWhileAway(t *testing.T) {
 	s, worker, job := awayWithAJob(t)
-	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Delete(t.Context(), job.DeepCopy()))
 	s.gone(w.Hub, job, &trainer.TrainJob{})
 	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
 	if d := w.DispatchOf(gomega.NewWithT(t), job); d.DeletionTimestamp == nil && len(d.Finalizers) == 0 {
@@ -48,9 +47,7 @@ func TestFaultDeletedWhileAway(t *testing.T) {
 // The same in the foreground: the TrainJob stays visible until its copy is gone.
 func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
 	s, worker, job := awayWithAJob(t)
-	if err := w.Hub.Delete(t.Context(), job.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Delete(t.Context(), job.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.DispatchOf(g, job).DeletionTimestamp).NotTo(gomega.BeNil())
 	})

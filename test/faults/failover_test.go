@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/history"
 	"github.com/trainyard/trainyard/test/faults/links"
@@ -156,9 +157,7 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	w.Links[worker].Refuse() // Even if it was silent before.
 	s.answered(job, worker)
-	if err := w.Links[worker].Heal(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Links[worker].Heal())
 	if err := w.Links[worker].Blackhole(); err != nil { // And if it is silent after.
 		t.Fatal(err)
 	}
@@ -224,9 +223,7 @@ func TestFaultNoAgent(t *testing.T) {
 	job := s.submit(clusters.RunForever, on(worker, south))
 	s.Runs(job, worker, 1)
 	for _, agent := range w.Agents[worker] {
-		if err := agent.Down(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, agent.Down())
 	}
 	t.Cleanup(func() {
 		for _, agent := range w.Agents[worker] {
@@ -252,13 +249,9 @@ func TestFaultManagerAway(t *testing.T) {
 	short, long := s.submit(clusters.RunForever, on(east)), s.submit(clusters.RunForever, on(west))
 	s.Runs(short, east, 1)
 	s.Runs(long, west, 1)
-	if err := w.Managers.Away(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Managers.Away())
 	s.stopped(long)
-	if err := w.Managers.Back(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Managers.Back())
 	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.Recorder.CanRun(long.UID)).To(gomega.BeTrue(), "it is not resumed")
 		g.Expect(w.PodsOf(g, west, long)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
@@ -307,9 +300,7 @@ func TestFaultForgotten(t *testing.T) {
 	s.Runs(deleted, worker, 1)
 	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
 	s.held(moves, worker)
-	if err := w.Hub.Delete(t.Context(), deleted.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Delete(t.Context(), deleted.DeepCopy()))
 	forget := func(id string) {
 		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
 			delete(object.Annotations, v1alpha1.AnnotationForget)
@@ -339,15 +330,11 @@ func TestFaultForgotten(t *testing.T) {
 // job of the same name is created. When the worker is back, the old copy is deleted first.
 func TestFaultTombstone(t *testing.T) {
 	s, worker, job := awayWithAJob(t)
-	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Delete(t.Context(), job.DeepCopy()))
 	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
 	s.gone(w.Hub, job, &v1alpha1.Dispatch{})
 	tombstone := &v1alpha1.Tombstone{}
-	if err := w.Hub.Get(t.Context(), client.ObjectKey{Name: string(job.UID)}, tombstone); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Hub.Get(t.Context(), client.ObjectKey{Name: string(job.UID)}, tombstone))
 	again := s.submit("1s", on(worker), func(next *trainer.TrainJob) { next.Name = job.Name })
 	s.heal(worker)
 	s.gone(w.Hub, tombstone, tombstone)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -56,9 +57,7 @@ func TestFaultKubeconfigsSwapped(t *testing.T) {
 func crds(t *testing.T, own clusters.ModuleFile) []string {
 	t.Helper()
 	dirs, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs, own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return dirs
 }
 
@@ -77,9 +76,7 @@ func (s *scenario) acceptIdentity(worker string, id types.UID) {
 func clusterID(t *testing.T, c client.Reader) types.UID {
 	t.Helper()
 	namespace := &corev1.Namespace{}
-	if err := c.Get(context.Background(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.Get(context.Background(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
 	return namespace.UID
 }
 
@@ -89,22 +86,16 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	job := s.submit("15s", on(worker))
 	s.Runs(job, worker, 1)
 	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, clusters.WorkerCRDs)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := again.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	there, err := yard.NewClient(again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	kubeconfig, err := again.KubeconfigBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	own := readKubeconfig(gomega.NewWithT(t), worker)
 	s.giveForNow(worker, string(kubeconfig))
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonIdentityChanged)
@@ -119,9 +110,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	})
 	s.ends(s.submit("1s", on(south)))
 	var copies trainer.TrainJobList
-	if err := there.List(t.Context(), &copies); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, there.List(t.Context(), &copies))
 	if len(copies.Items) > 0 {
 		t.Errorf("the job of the old cluster was started on the new one: %v", copies.Items)
 	}
@@ -136,18 +125,14 @@ func TestFaultWorkerRecreated(t *testing.T) {
 func TestFaultTwoHubs(t *testing.T) {
 	s, worker := with(t)
 	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, clusters.HubCRDs)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := second.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	hub, err := yard.NewClient(second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	kubeconfig := readKubeconfig(gomega.NewWithT(t), worker)
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-system"}},
@@ -156,18 +141,12 @@ func TestFaultTwoHubs(t *testing.T) {
 			Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker + "-kubeconfig"}},
 		}},
 	} {
-		if err := hub.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, hub.Create(t.Context(), object))
 	}
-	if err := yard.InstallRuntimes(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, yard.InstallRuntimes(t.Context(), second))
 	_, err = second.Run(t.Context(), "manager", "manager", "--kubeconfig="+second.KubeconfigPath, "--namespace=trainyard-system",
 		"--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	first := s.submit("10s", on(worker))
 	s.Runs(first, worker, 1)
 	before := copyOf(gomega.NewWithT(t), worker, first)
@@ -175,9 +154,7 @@ func TestFaultTwoHubs(t *testing.T) {
 	same := yard.Job{Name: first.Name, GPUs: 1, RunFor: "1s"}.TrainJob()
 	other := yard.Job{Name: first.Name + "-other", GPUs: 1, RunFor: "1s"}.TrainJob()
 	for _, job := range []*trainer.TrainJob{same, other} {
-		if err := hub.Create(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, hub.Create(t.Context(), job))
 	}
 	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(other), other)).To(gomega.Succeed())
@@ -190,9 +167,7 @@ func TestFaultTwoHubs(t *testing.T) {
 		t.Errorf("the second hub has touched the first one's copy: %+v", after.ObjectMeta)
 	}
 	for _, job := range []*trainer.TrainJob{same, other} {
-		if err := hub.Delete(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, hub.Delete(t.Context(), job))
 	}
 	s.gone(hub, same, &v1alpha1.Dispatch{})
 	s.gone(hub, other, &v1alpha1.Dispatch{})

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -124,9 +125,7 @@ func TestFaultUpstreamTrainerLeads(t *testing.T) {
 	}
 	t.Cleanup(release)
 	for _, agent := range w.Agents[worker] { // Who has lost the lease ends, and is started again.
-		if err := agent.Process().Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, agent.Process().Kill())
 	}
 	job := s.submit("1s", on(worker))
 	s.Eventually(func(g gomega.Gomega) { copyOf(g, worker, job) })
@@ -179,9 +178,7 @@ func TestFaultRefusedByAll(t *testing.T) {
 		for _, object := range []client.Object{policy, binding} {
 			object = object.DeepCopyObject().(client.Object)
 			t.Cleanup(func() { _ = w.Workers[name].Delete(context.Background(), object) })
-			if err := w.Workers[name].Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, w.Workers[name].Create(t.Context(), object))
 		}
 		s.Eventually(func(g gomega.Gomega) { // Policies count a little later.
 			probe := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refusedbyall-probe"}}
@@ -201,9 +198,7 @@ func TestFaultRefusedByAll(t *testing.T) {
 		}
 	})
 	for _, object := range []client.Object{binding, policy} {
-		if err := w.Workers[worker].Delete(t.Context(), object.DeepCopyObject().(client.Object)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, w.Workers[worker].Delete(t.Context(), object.DeepCopyObject().(client.Object)))
 	}
 	s.Eventually(func(g gomega.Gomega) {
 		probe := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refusedbyall-probe"}}

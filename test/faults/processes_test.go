@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -62,14 +63,10 @@ func TestFaultTwoManagers(t *testing.T) {
 	go func() { loaded <- s.load(stop, "1s") }()
 	before := s.leads()
 	resume, err := w.Managers.Pause()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	s.anotherLeads(before)
 	s.ends(s.submit("1s", on(east, south)))
-	if err := resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, resume(t.Context()))
 	close(stop)
 	jobs := <-loaded
 	s.ends(jobs...)
@@ -90,13 +87,9 @@ func TestFaultHubAPIServerKilled(t *testing.T) {
 	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
 	s.Runs(jobs[1], east, 1)
 	ended := w.Managers.Ended()
-	if err := w.Yard.Hub.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Yard.Hub.KillAPIServer())
 	s.retires(ended)
-	if err := w.Yard.Hub.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Yard.Hub.StartAPIServer(t.Context()))
 	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
 		s.Attempt(job, 1)
@@ -109,13 +102,9 @@ func TestFaultHubEtcdPaused(t *testing.T) {
 	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
 	s.Runs(jobs[1], east, 1)
 	ended, etcd := w.Managers.Ended(), w.Yard.Hub.Process("etcd")
-	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, etcd.Signal(syscall.SIGSTOP))
 	s.retires(ended)
-	if err := etcd.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, etcd.Signal(syscall.SIGCONT))
 	s.Eventually(func(g gomega.Gomega) { leader(g) })
 	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
@@ -130,9 +119,7 @@ func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	job := s.submit("6s", on(worker, south))
 	s.Runs(job, worker, 1)
 	cluster := w.Yard.Workers[worker]
-	if err := leave(cluster); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, leave(cluster))
 	returned := false
 	t.Cleanup(func() {
 		if !returned {
@@ -143,9 +130,7 @@ func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	s.ends(s.submit("1s", on(worker, south))) // On south.
 	s.answered(job, worker)
 	returned = true
-	if err := back(cluster); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, back(cluster))
 	s.ready(worker)
 	s.ends(job)
 	s.Attempt(job, 1)
@@ -174,9 +159,7 @@ func TestFaultAgentsKilled(t *testing.T) {
 		for i := range 3 {
 			jobs = append(jobs, s.submit(fmt.Sprintf("%ds", 1+i), on(worker)))
 		}
-		if err := agent.Process().Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, agent.Process().Kill())
 	}
 	s.ends(jobs...)
 	for _, job := range jobs {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -21,18 +22,10 @@ import (
 // back.
 func (s *scenario) restoreHub(backup string) {
 	s.Helper()
-	if err := w.Managers.Away(); err != nil {
-		s.Fatal(err)
-	}
-	if err := w.Yard.Hub.Restore(s.Context(), backup); err != nil {
-		s.Fatal(err)
-	}
-	if err := w.Recorder.Restored(s.Context()); err != nil {
-		s.Fatal(err)
-	}
-	if err := w.Managers.Back(); err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, w.Managers.Away())
+	check.Must(s, w.Yard.Hub.Restore(s.Context(), backup))
+	check.Must(s, w.Recorder.Restored(s.Context()))
+	check.Must(s, w.Managers.Back())
 }
 
 // The hub is restored from a backup that is older than some jobs, and older than a move. No running job is stopped or
@@ -46,13 +39,9 @@ func TestFaultHubRestored(t *testing.T) {
 	s.Runs(moved, west, 1)
 	s.settles(stays)
 	backup := filepath.Join(t.TempDir(), "backup")
-	if err := w.Yard.Hub.BackUp(backup); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Yard.Hub.BackUp(backup))
 	s.editSpec(west, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = true })
-	if err := w.Workers[west].Delete(t.Context(), copyOf(gomega.NewWithT(t), west, moved)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, w.Workers[west].Delete(t.Context(), copyOf(gomega.NewWithT(t), west, moved)))
 	s.Runs(moved, east, 2)
 	unknown := map[v1alpha1.CopyDecision]*trainer.TrainJob{}
 	copies := map[v1alpha1.CopyDecision]*trainer.TrainJob{}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/faults/links"
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
@@ -147,9 +148,7 @@ func (s *scenario) ends(jobs ...*trainer.TrainJob) {
 func (s *scenario) fault(cluster string, do func(*links.Link) error) {
 	s.Helper()
 	s.Cleanup(func() { s.heal(cluster) })
-	if err := do(w.Links[cluster]); err != nil {
-		s.Fatal(err)
-	}
+	check.Must(s, do(w.Links[cluster]))
 }
 
 // heal ends the faults of the link to a cluster.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestValidate(t *testing.T) {
@@ -59,9 +61,7 @@ func TestSamples(t *testing.T) {
 	}
 	for _, e := range entries {
 		wrote, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if shipped, err := os.ReadFile(filepath.Join("testdata", e.Name())); err != nil || !bytes.Equal(shipped, wrote) {
 			t.Errorf("testdata/%s is not what the command sample writes now; run go -C test/simulation run . sample testdata",
 				e.Name())
@@ -74,9 +74,7 @@ func TestSamples(t *testing.T) {
 	} {
 		t.Run(format, func(t *testing.T) {
 			out, err := execute(t, append(args, "--trace-format", format, "--seeds", "1", "--systems", "most-allocated,random")...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			if !strings.Contains(out, "recorded jobs") || !strings.Contains(out, "random feasible") {
 				t.Errorf("printed:\n%s", out)
 			}
@@ -90,9 +88,7 @@ func TestRun(t *testing.T) {
 	for _, output := range []string{"runs.json", "runs.csv"} {
 		out, err := execute(t, "--systems", "random,multikueue", "--seeds", "2", "--warmup", "1h", "--window", "2h", "--cooldown", "1h", "--details",
 			"-o", filepath.Join(folder, output), "--plots", filepath.Join(folder, "plots"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if !strings.Contains(out, "measured from 1h0m0s to 3h0m0s; 2 seeds") {
 			t.Errorf("printed:\n%s", out)
 		}

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/scenario"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
@@ -137,9 +137,7 @@ func TestTiny(t *testing.T) {
 			stream.Sort(tc.jobs)
 			w := world.New(tc.fleet, tc.jobs, world.Options{Spread: true, Grace: o.grace, Checkpoint: o.checkpoint})
 			w.Run(find(t, tc.system).make(w, 1, &o))
-			if diff := cmp.Diff(tc.want, begins(w.Result().Records)); diff != "" {
-				t.Errorf("%s: when jobs began (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, begins(w.Result().Records), fmt.Sprintf("%s: when jobs began", tc.reason))
 		})
 	}
 }
@@ -147,9 +145,7 @@ func TestTiny(t *testing.T) {
 func find(t *testing.T, name string) system {
 	t.Helper()
 	found, err := selectSystems([]string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return found[0]
 }
 
@@ -175,9 +171,7 @@ func busy(t *testing.T, seed uint64) ([]world.WorkerSpec, []stream.Job) {
 		},
 	}
 	jobs, err := s.Jobs.Generate(seed, s.Pools(), 1.1, 6*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for i := range jobs { // Some have pods of two kinds, and some take any product.
 		switch {
 		case i%10 == 0:
@@ -295,9 +289,7 @@ func TestDeterminism(t *testing.T) {
 	for _, s := range systems {
 		t.Run(s.name, func(t *testing.T) {
 			first := simulate(s, 1)
-			if diff := cmp.Diff(first, simulate(s, 1)); diff != "" {
-				t.Errorf("the same seed gives another result:\n%s", diff)
-			}
+			check.Diff(t, first, simulate(s, 1), "the same seed gives another result")
 			if slices.Equal(first, simulate(s, 2)) {
 				t.Error("another seed gives the same result")
 			}

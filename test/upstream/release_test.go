@@ -4,12 +4,13 @@
 package upstream
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const goMod = `module example.com/controlplane
@@ -97,9 +98,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			if diff := cmp.Diff(tc.want, release.versions); diff != "" {
-				t.Errorf("%s: versions (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, release.versions, fmt.Sprintf("%s: versions", tc.reason))
 		})
 	}
 }
@@ -140,9 +139,7 @@ func TestOpenRefuses(t *testing.T) {
 // The go.mod of the control plane says which versions will do.
 func TestRequiredVersions(t *testing.T) {
 	data, err := os.ReadFile("../controlplane/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, b := range binaries() {
 		if got, err := requiredVersion(data, b.module); err != nil || !version.MatchString(got) {
 			t.Errorf("%s: go.mod requires %q: %v", b.name, got, err)
@@ -159,7 +156,5 @@ func writeGoMod(t *testing.T) string {
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(path, []byte(text), mode))
 }

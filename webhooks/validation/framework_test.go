@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // unreadable is a cluster of which nothing can be read.
@@ -56,9 +57,7 @@ func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
 // and its cache would wait until the request is over.
 func TestPriorityClassesAreNotRead(t *testing.T) {
 	c, err := New(t.Context(), Options{Client: unreadable{}, NewRuntimes: trainjob.NewRuntimes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	r := recipeOf(map[string][]string{"node": {"node"}})
 	r.podOf("node").PriorityClassName = "no-such-class"
 	r.spec.PodGroupPolicy = &trainer.PodGroupPolicy{}

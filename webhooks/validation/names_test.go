@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestPathsAreSortedByNumber(t *testing.T) {
@@ -18,9 +18,7 @@ func TestPathsAreSortedByNumber(t *testing.T) {
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, byPath)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("order of paths (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "order of paths")
 }
 
 func TestListed(t *testing.T) {

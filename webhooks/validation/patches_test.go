@@ -4,6 +4,7 @@
 package validation
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // patched returns a patch of the pods of one replicated job.
@@ -117,9 +120,7 @@ func TestPatchOfUnknownNameTellsTheNearest(t *testing.T) {
 			for _, f := range patchFaults(j, allPatches(j), r) {
 				got = append(got, f.Err.Error())
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, fmt.Sprintf("%s\nfaults", tc.reason))
 		})
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // withPatches returns a TrainJob as clients send it: with unknown fields, and numbers that our types write differently.
@@ -97,15 +98,11 @@ func TestDefaulter(t *testing.T) {
 				t.Fatalf("%s\nrefused: %v", tc.reason, response.Result)
 			}
 			got, err := json.Marshal(response.Patches)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			if tc.want == "" {
 				tc.want = "null"
 			}
-			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
-				t.Errorf("%s\npatch (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, string(got), fmt.Sprintf("%s\npatch", tc.reason))
 		})
 	}
 }

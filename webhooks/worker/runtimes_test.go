@@ -5,10 +5,10 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	upstream "github.com/kubeflow/trainer/v2/pkg/webhooks"
@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // runtimeSpec returns a spec with one replicated job for a step.
@@ -78,9 +80,7 @@ func TestRuntimes(t *testing.T) {
 				_, err[1] = namespaced.ValidateUpdate(t.Context(), &trainer.TrainingRuntime{Spec: *tc.old}, n)
 			}
 			for i, kind := range []string{"ClusterTrainingRuntime", "TrainingRuntime"} {
-				if diff := cmp.Diff(tc.want, causes(t, err[i])); diff != "" {
-					t.Errorf("%s\n%s (-want +got):\n%s", tc.reason, kind, diff)
-				}
+				check.Diff(t, tc.want, causes(t, err[i]), fmt.Sprintf("%s\n%s", tc.reason, kind))
 			}
 		})
 	}

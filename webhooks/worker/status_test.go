@@ -4,13 +4,15 @@
 package worker
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // at returns a minute of the hour in which the tests write all statuses.
@@ -263,13 +265,9 @@ func TestStatusRules(t *testing.T) {
 				rules, texts = append(rules, f.Rule), append(texts, f.Err.Error())
 				seen[f.Rule] = true
 			}
-			if diff := cmp.Diff(tc.refused, rules); diff != "" {
-				t.Errorf("%s\nbroken rules (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.refused, rules, fmt.Sprintf("%s\nbroken rules", tc.reason))
 			if tc.want != "" {
-				if diff := cmp.Diff(tc.want, strings.Join(texts, "\n")); diff != "" {
-					t.Errorf("%s\ntext (-want +got):\n%s", tc.reason, diff)
-				}
+				check.Diff(t, tc.want, strings.Join(texts, "\n"), fmt.Sprintf("%s\ntext", tc.reason))
 			}
 			for _, status := range []trainer.TrainJobStatus{tc.old, tc.new} {
 				if faults := statusFaults(transition{old: &status, new: status.DeepCopy()}); len(faults) > 0 {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // register is a lease with answers that a test sets.
@@ -76,9 +78,7 @@ func TestTenure(t *testing.T) {
 			if tenure.Certain() {
 				t.Error("it leads before there is a lease")
 			}
-			if err := tenure.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, tenure.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}))
 			if tc.renewed > 0 {
 				clock.SetTime(start.Add(tc.renewed))
 				lock.answer = func() error {
@@ -144,9 +144,7 @@ func TestElect(t *testing.T) {
 		o := DefaultOptions("lease", "namespace")
 		o.LeaderElect = elect
 		config := &rest.Config{Host: "https://nowhere.example"}
-		if err := o.Elect(config); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, o.Elect(config))
 		if config.Timeout != 0 || config.UserAgent != "" {
 			t.Errorf("election %t: other clients have the timeout %v and the user agent %q, want none", elect, config.Timeout, config.UserAgent)
 		}

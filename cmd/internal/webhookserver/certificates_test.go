@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	corev1 "k8s.io/api/core/v1"
@@ -45,27 +44,19 @@ func issue(t *testing.T) (*corev1.Secret, []byte) {
 	r := rotator.CertRotator{CAName: "ca", DNSName: "agent.test.svc", ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	ca, err := r.CreateCACert(begin, end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	cert, key, err := r.CreateCertPEM(ca, begin, end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return &corev1.Secret{Data: map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.CertPEM, "ca.key": ca.KeyPEM}}, ca.CertPEM
 }
 
 // TestServesWhenThereAreCertificates checks that the server waits for certificates, and reloads newer ones.
 func TestServesWhenThereAreCertificates(t *testing.T) {
 	address, err := ports.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	o := Options{Address: address, Service: "test/agent"}
 	server, certs, err := o.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Start(ctx) }()
@@ -116,9 +107,7 @@ func TestServerThatNeverStarts(t *testing.T) {
 // TestKeysAreKept checks that only this user can read the key, and that the authority's key is not copied.
 func TestKeysAreKept(t *testing.T) {
 	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"}, "configuration")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	secret, _ := issue(t)
 	certs.take(secret)
 	modes := map[string]os.FileMode{}
@@ -130,12 +119,8 @@ func TestKeysAreKept(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]os.FileMode{".": 0o700, "tls.crt": 0o600, "tls.key": 0o600}, modes); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Must(t, err)
+	check.Diff(t, map[string]os.FileMode{".": 0o700, "tls.crt": 0o600, "tls.key": 0o600}, modes, "files")
 	certs.Remove()
 	if _, err := os.Stat(certs.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is still there, error %v", err)

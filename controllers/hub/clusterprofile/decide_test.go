@@ -6,11 +6,11 @@ package clusterprofile
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	inventory "sigs.k8s.io/cluster-inventory-api/apis/v1alpha1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const origin = "inventory/east"
@@ -153,9 +153,7 @@ func TestDecide(t *testing.T) {
 			got := outcomeOf(decide(observation{
 				origin: origin, profile: tc.profile, worker: tc.worker, property: func(name string) bool { return name != "nodes" },
 			}))
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
 		})
 	}
 }

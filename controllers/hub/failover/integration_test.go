@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -203,9 +203,7 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 		if after := s.reconcile(t); after != time.Second {
 			t.Errorf("%s: looks again after %s, want a second", what, after)
 		}
-		if diff := cmp.Diff(before, stage.Versions(t, s.Hub.Admin)); diff != "" {
-			t.Errorf("%s: something was written (-before +after):\n%s", what, diff)
-		}
+		check.Diff(t, before, stage.Versions(t, s.Hub.Admin), fmt.Sprintf("%s: something was written", what))
 	}
 	writesNothing("the end of a fenced attempt, and the deletion of a Dispatch without a job")
 	s.place(t, "new", v1alpha1.FailoverHold)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -115,7 +114,5 @@ func (s *scene) wantEvicted(t *testing.T, reason string, want ...string) {
 	if want == nil {
 		want = []string{}
 	}
-	if diff := cmp.Diff(want, s.evicted(t)); diff != "" {
-		t.Errorf("evicted: %s (-want +got):\n%s", reason, diff)
-	}
+	check.Diff(t, want, s.evicted(t), fmt.Sprintf("evicted: %s", reason))
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,9 +50,7 @@ func TestNominationIsKueues(t *testing.T) {
 	after := s.live(t, "a")
 	status := after.Object["status"].(map[string]any)
 	delete(status, "nominatedClusterNames")
-	if diff := cmp.Diff(before.Object["status"], any(status)); diff != "" {
-		t.Errorf("the nomination has changed more (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before.Object["status"], any(status), "the nomination has changed more")
 	for _, entry := range after.GetManagedFields() {
 		if entry.Subresource == "status" && (entry.Manager != managerOfKueue || entry.Operation != metav1.ManagedFieldsOperationApply) {
 			t.Errorf("%s owns a part of the status by %s", entry.Manager, entry.Operation)

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // liveWorkload has fields of Kueue's scheduler, of MultiKueue and of a controller that a newer Kueue may have.
@@ -91,12 +92,8 @@ func liveObject(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	encoded, err := yaml.YAMLToJSON([]byte(liveWorkload))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := object.UnmarshalJSON(encoded); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, object.UnmarshalJSON(encoded))
 	return object
 }
 
@@ -104,15 +101,11 @@ func liveObject(t *testing.T) *unstructured.Unstructured {
 // this version of Trainyard does not know, and nothing of others.
 func TestNominating(t *testing.T) {
 	cached, err := Strip(liveObject(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for name, object := range map[string]*unstructured.Unstructured{"Live": liveObject(t), "Cached": cached.(*unstructured.Unstructured)} {
 		t.Run(name, func(t *testing.T) {
 			patch, err := nominating(object, "east")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			want := map[string]any{
 				"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
 				"metadata": map[string]any{"namespace": "team", "name": "job-llm", "uid": "u", "resourceVersion": "7"},
@@ -130,9 +123,7 @@ func TestNominating(t *testing.T) {
 					"nominatedClusterNames": []any{"east"},
 				},
 			}
-			if diff := cmp.Diff(want, patch.Object); diff != "" {
-				t.Errorf("nominating() (-want +got):\n%s", diff)
-			}
+			check.Diff(t, want, patch.Object, "nominating()")
 		})
 	}
 }
@@ -142,12 +133,8 @@ func TestNominatingWithoutOwner(t *testing.T) {
 	object := liveObject(t)
 	object.SetManagedFields(nil)
 	patch, err := nominating(object, "east")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]any{"nominatedClusterNames": []any{"east"}}, patch.Object["status"]); diff != "" {
-		t.Errorf("nominating() (-want +got):\n%s", diff)
-	}
+	check.Must(t, err)
+	check.Diff(t, map[string]any{"nominatedClusterNames": []any{"east"}}, patch.Object["status"], "nominating()")
 }
 
 // The cache keeps what each state of a Workload needs, and little more.
@@ -156,13 +143,9 @@ func TestStrip(t *testing.T) {
 		object := liveObject(t)
 		change(object.Object["status"].(map[string]any))
 		stripped, err := Strip(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		encoded, err := json.Marshal(stripped)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return string(encoded)
 	}
 	for name, test := range map[string]struct {
@@ -218,9 +201,7 @@ func TestReadClone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := NewWorkload()
 			var conditions []any
-			if err := yaml.Unmarshal([]byte(test.conditions), &conditions); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, yaml.Unmarshal([]byte(test.conditions), &conditions))
 			object.Object["status"] = map[string]any{"conditions": conditions}
 			if got, err := readClone(object); err != nil || got.state != test.want {
 				t.Errorf("readClone() = %s, %v, want %s", got.state, err, test.want)

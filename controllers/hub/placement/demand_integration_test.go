@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
 	trainercore "github.com/kubeflow/trainer/v2/pkg/runtime/core"
@@ -103,16 +102,12 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 			needs, err := s.reconciler.needs.demands.Of(t.Context(), job.DeepCopy())
 			check.Must(t, err)
 			got := needs.PodSets
-			if diff := cmp.Diff(s.made(t, job), got); diff != "" {
-				t.Errorf("the demand is not what the JobSet makes (-JobSet +demand):\n%s", diff)
-			}
+			check.Diff(t, s.made(t, job), got, "the demand is not what the JobSet makes (-JobSet +demand)")
 			counts := map[string]int32{}
 			for _, podSet := range got {
 				counts[podSet.Name] = podSet.Count
 			}
-			if diff := cmp.Diff(test.want, counts); diff != "" {
-				t.Errorf("pods (-want +got):\n%s", diff)
-			}
+			check.Diff(t, test.want, counts, "pods")
 		})
 	}
 }

@@ -126,9 +126,7 @@ func TestClassWithoutPolicy(t *testing.T) {
 // BenchmarkExpression asks about 1,000 workers: all for the first time, or again after one worker has changed.
 func BenchmarkExpression(b *testing.B) {
 	expression, err := expressions.Compile("worker.free['nvidia.com/gpu'] >= 8 && worker.labels[?'region'].orValue('') == 'eu' && job.namespace != 'test'")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	nodes := dispatch.NewNodes([]dispatch.NodeGroup{{Free: dispatch.Resources{gpu: 8, corev1.ResourceCPU: 8000}, Count: 64}})
 	workers := make([]dispatch.Worker, 1000)
 	for i := range workers {

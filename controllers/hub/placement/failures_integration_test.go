@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,9 +87,7 @@ func TestDrainedWorkerTakesNoJobs(t *testing.T) {
 		{Cluster: east, Reason: v1alpha1.ReasonCordoned, Message: "the worker is being drained (spec.drain)"},
 		{Cluster: west, Reason: v1alpha1.ReasonCordoned, Message: "the worker is cordoned (spec.unschedulable)"},
 	}
-	if diff := cmp.Diff(want, d.Status.Explanation); diff != "" {
-		t.Errorf("explanation (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, d.Status.Explanation, "explanation")
 	s.worker(t, east, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Drain = false })
 	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != east {
 		t.Errorf("the job is on %q, want east, which takes jobs again", d.Spec.Cluster)
@@ -243,9 +240,7 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			for _, line := range s.expect(t, "job", v1alpha1.ReasonRejected).Status.Explanation {
 				explained[line.Cluster] = line.Reason
 			}
-			if diff := cmp.Diff(words, explained); diff != "" {
-				t.Errorf("explanation (-want +got):\n%s", diff)
-			}
+			check.Diff(t, words, explained, "explanation")
 			s.restart(t) // What the circumstances were is on record.
 			s.expect(t, "job", v1alpha1.ReasonRejected)
 			test.change(t, s)

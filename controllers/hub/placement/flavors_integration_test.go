@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -113,9 +112,7 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	check.Must(t, k.Hub.Admin.Update(t.Context(), flavor))
 	d, _ := k.checked(t, "gated", kueue.Ready, string(west))
 	want := []any{hopper, []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}}
-	if diff := cmp.Diff(want, []any{d.Spec.PodSets[0].NodeSelector, d.Spec.PodSets[0].Tolerations}); diff != "" {
-		t.Errorf("the PodSet of the Dispatch (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, []any{d.Spec.PodSets[0].NodeSelector, d.Spec.PodSets[0].Tolerations}, "the PodSet of the Dispatch")
 }
 
 // decideTheRest makes all checks of a job but Trainyard's Ready, and waits until the Watch says so.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -281,9 +280,7 @@ func (s *scene) victims(t *testing.T, preemptor *v1alpha1.Dispatch, want int) []
 			Reason: v1alpha1.EvictionPreempted, For: preemptor.Spec.TrainJob.UID,
 			Message: fmt.Sprintf("a TrainJob of priority 100 needs the room on worker %s; the priority of this one is 0", d.Spec.Cluster),
 		}
-		if diff := cmp.Diff(wanted, d.Spec.Eviction); diff != "" {
-			t.Errorf("eviction (-want +got):\n%s", diff)
-		}
+		check.Diff(t, wanted, d.Spec.Eviction, "eviction")
 	}
 	if len(victims) != want {
 		t.Fatalf("%d jobs are to make room, want %d", len(victims), want)

@@ -73,16 +73,12 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 		Status: v1alpha1.DispatchStatus{Phase: v1alpha1.PhasePending},
 	}
 	ignored := cmpopts.IgnoreFields(metav1.ObjectMeta{}, "UID", "ResourceVersion", "CreationTimestamp", "ManagedFields")
-	if diff := cmp.Diff(want, d, ignored); diff != "" {
-		t.Errorf("Dispatch (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, d, "Dispatch", ignored)
 	again, _ := s.reconcile(t, "job")
 	s.restart(t)
 	afterRestart, _ := s.reconcile(t, "job")
 	for what, got := range map[string]*v1alpha1.Dispatch{"again": again, "after a restart": afterRestart} {
-		if diff := cmp.Diff(d, got); diff != "" {
-			t.Errorf("the Dispatch was written when the job was reconciled %s (-before +after):\n%s", what, diff)
-		}
+		check.Diff(t, d, got, fmt.Sprintf("the Dispatch was written when the job was reconciled %s", what))
 	}
 }
 
@@ -143,9 +139,7 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 				reasons[line.Cluster] = line.Reason
 			}
 			all := map[v1alpha1.ClusterName]string{east: v1alpha1.ReasonInsufficientResources, west: v1alpha1.ReasonInsufficientResources}
-			if diff := cmp.Diff(all, reasons); diff != "" {
-				t.Errorf("explanation (-want +got):\n%s", diff)
-			}
+			check.Diff(t, all, reasons, "explanation")
 			if again, _ := s.reconcile(t, waiting.Name); !cmp.Equal(waiting, again) {
 				t.Errorf("the Dispatch of the waiting job was written again (-before +after):\n%s", cmp.Diff(waiting, again))
 			}
@@ -225,9 +219,8 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 		t.Helper()
 		job := &trainer.TrainJob{}
 		check.Must(t, s.Hub.Admin.Get(t.Context(), s.Key("job"), job))
-		if diff := cmp.Diff(want, job.Status.Conditions, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime")); diff != "" {
-			t.Errorf("conditions of the job (-want +got):\n%s", diff)
-		}
+		check.Diff(t, want, job.Status.Conditions,
+			"conditions of the job", cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"))
 	}
 	isSuspended := metav1.Condition{
 		Type: trainer.TrainJobSuspended, Status: metav1.ConditionTrue, Reason: trainer.TrainJobSuspendedReason, Message: "TrainJob is suspended",

@@ -4,9 +4,9 @@
 package placement
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestProspects checks what the hub says of a job that no policy and no worker takes.
@@ -79,9 +80,7 @@ func TestProspects(t *testing.T) {
 				policies = append(policies, v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "rules"}, Spec: spec})
 			}
 			job := &queue.Job{Job: dispatch.Job{Name: "job"}, Policies: new(compiled).of(policies)}
-			if diff := cmp.Diff(tc.want, prospects(job, tc.workers)); diff != "" {
-				t.Errorf("prospects() (-want +got): %s\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, prospects(job, tc.workers), fmt.Sprintf("prospects() (-want +got): %s", tc.reason))
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,9 +95,7 @@ func TestVictimsStopAfterATrial(t *testing.T) {
 		TrainJob: high.Spec.TrainJob, Cluster: asked.worker, Attempt: 1, Priority: 100, PodSets: high.Spec.PodSets,
 		Failover: v1alpha1.FailoverHold, ClusterID: asked.dispatch.Spec.ClusterID, Counted: asked.dispatch.Spec.Counted,
 	}
-	if diff := cmp.Diff(want, asked.dispatch.Spec); diff != "" {
-		t.Errorf("the worker is asked about another Dispatch than it would get (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, asked.dispatch.Spec, "the worker is asked about another Dispatch than it would get")
 
 	s.expect(t, "high", v1alpha1.ReasonNoFit)
 	trials.silent(t, "a second time")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A change of a runtime wakes the waiting jobs that name it, and nobody else's.
@@ -56,9 +56,7 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 			woken = nil
 			w.runtimes().Update(t.Context(), event.UpdateEvent{ObjectOld: test.runtime, ObjectNew: test.runtime}, nil)
 			slices.Sort(woken)
-			if diff := cmp.Diff(test.want, woken); diff != "" {
-				t.Errorf("jobs that are looked at (-want +got):\n%s", diff)
-			}
+			check.Diff(t, test.want, woken, "jobs that are looked at")
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const nvidia = corev1.ResourceName("nvidia.com/gpu")
@@ -114,9 +115,7 @@ func TestGroups(t *testing.T) {
 			for _, g := range groups {
 				got = append(got, group{Nodes: g.Nodes, Labels: g.Labels, Taints: len(g.Taints), Memory: g.Allocatable.Memory().Value()})
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
 		})
 	}
 }
@@ -145,9 +144,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 		}
 		checkShown(t, nodes, groups)
 		data, err := json.Marshal(groups)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		largest = max(largest, len(data))
 		// The order of nodes must not change the status: a changed status is a write.
 		slices.Reverse(nodes)

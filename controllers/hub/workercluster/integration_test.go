@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -139,9 +138,7 @@ func TestCapacity(t *testing.T) {
 			Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 1, Free: of("4")}},
 		},
 	}
-	if diff := cmp.Diff(want, worker.Status.NodeGroups); diff != "" {
-		t.Errorf("node groups (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, worker.Status.NodeGroups, "node groups")
 	if worker.Status.GPUs != "17/20" || worker.Status.Jobs != 1 {
 		t.Errorf("GPUs %q and %d jobs, want 17/20 and 1", worker.Status.GPUs, worker.Status.Jobs)
 	}
@@ -243,9 +240,7 @@ func (s *scene) expectJoined(t *testing.T, want ...v1alpha1.ClusterName) {
 	for _, name := range want {
 		wanted[name] = true
 	}
-	if diff := cmp.Diff(wanted, got); diff != "" {
-		t.Errorf("workers with controllers (-want +got):\n%s", diff)
-	}
+	check.Diff(t, wanted, got, "workers with controllers")
 }
 
 // createNode creates a node on the first worker.

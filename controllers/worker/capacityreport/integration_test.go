@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -75,15 +74,9 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 		players.mark(t, round)
 		want := awaitMark(t, counted, round)
 		got := awaitMark(t, reported, round)
-		if diff := cmp.Diff(grouped(want), grouped(got)); diff != "" {
-			t.Errorf("round %d: nodes: -counted +reported:\n%s", round, diff)
-		}
-		if diff := cmp.Diff(want.Gangs, got.Gangs); diff != "" {
-			t.Errorf("round %d: gangs: -counted +reported:\n%s", round, diff)
-		}
-		if diff := cmp.Diff(usesOf(want), usesOf(got)); diff != "" {
-			t.Errorf("round %d: what gangs use: -counted +reported:\n%s", round, diff)
-		}
+		check.Diff(t, grouped(want), grouped(got), fmt.Sprintf("round %d: nodes: -counted +reported", round))
+		check.Diff(t, want.Gangs, got.Gangs, fmt.Sprintf("round %d: gangs: -counted +reported", round))
+		check.Diff(t, usesOf(want), usesOf(got), fmt.Sprintf("round %d: what gangs use: -counted +reported", round))
 		if len(want.Nodes) < 10 || len(want.Gangs) == 0 || len(usesOf(want)) == 0 {
 			t.Fatalf("round %d is too easy: %d nodes, %d gangs", round, len(want.Nodes), len(want.Gangs))
 		}
@@ -129,9 +122,7 @@ func TestWrites(t *testing.T) {
 		t.Errorf("renewed after %s", after)
 	}
 	second.ObjectMeta, second.RenewTime, renewed.ObjectMeta, renewed.RenewTime = metav1.ObjectMeta{}, metav1.MicroTime{}, metav1.ObjectMeta{}, metav1.MicroTime{}
-	if diff := cmp.Diff(second, renewed); diff != "" {
-		t.Errorf("renewed: -before +after:\n%s", diff)
-	}
+	check.Diff(t, second, renewed, "renewed")
 }
 
 func newWorld(t *testing.T) *world {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,9 +75,7 @@ func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 		}
 		want := w.awaitFlavor(t, counted, fmt.Sprint("round-", round))
 		got := w.awaitFlavor(t, reported, fmt.Sprint("round-", round))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("round %d: -counted +reported:\n%s", round, diff)
-		}
+		check.Diff(t, want, got, fmt.Sprintf("round %d: -counted +reported", round))
 		if len(want.ClusterQueues) == 0 || len(want.LocalQueues) == 0 || len(want.Workloads) == 0 {
 			t.Fatalf("round %d is too easy: %+v", round, want)
 		}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/internal/health"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // extended returns an extended condition with generation 7.
@@ -176,14 +176,10 @@ func TestExtendedConditions(t *testing.T) {
 			generation7(tc.job)
 			f := observation{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, health: health.Input{Pods: tc.pods}, runtimeKinds: supported}
 			first := decideExtended(f, tc.err, t0)
-			if diff := cmp.Diff(tc.want, first.Conditions); diff != "" {
-				t.Errorf("%s\nconditions (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, first.Conditions, fmt.Sprintf("%s\nconditions", tc.reason))
 			f.trainJob = tc.job.DeepCopy()
 			f.trainJob.Status = first
-			if diff := cmp.Diff(first, decideExtended(f, tc.err, t0.Add(time.Second))); diff != "" {
-				t.Errorf("the same again is not the same status (-first +second):\n%s", diff)
-			}
+			check.Diff(t, first, decideExtended(f, tc.err, t0.Add(time.Second)), "the same again is not the same status")
 		})
 	}
 }

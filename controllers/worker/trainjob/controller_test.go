@@ -4,6 +4,7 @@
 package trainjob
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func jobSetCompleted() jobsetv1alpha2.JobSetStatus {
@@ -49,9 +52,7 @@ func TestTorchJobBecomesJobSet(t *testing.T) {
 		APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "torch", UID: j.UID,
 		Controller: new(true), BlockOwnerDeletion: new(true),
 	}}
-	if diff := cmp.Diff(wantOwners, js.OwnerReferences); diff != "" {
-		t.Errorf("owners (-want +got):\n%s", diff)
-	}
+	check.Diff(t, wantOwners, js.OwnerReferences, "owners")
 	if js.Spec.Suspend == nil || *js.Spec.Suspend {
 		t.Errorf("suspend: got %v, want false", js.Spec.Suspend)
 	}
@@ -80,9 +81,7 @@ func TestTorchJobBecomesJobSet(t *testing.T) {
 			{Name: "PET_MASTER_PORT", Value: "29500"},
 		},
 	}
-	if diff := cmp.Diff([]corev1.Container{wantContainer}, node.Template.Spec.Template.Spec.Containers); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []corev1.Container{wantContainer}, node.Template.Spec.Template.Spec.Containers, "containers")
 	snapshot := &corev1.ConfigMap{}
 	if err := e.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: "torch-runtime-snapshot"}, snapshot); err != nil {
 		t.Error(err)
@@ -90,9 +89,7 @@ func TestTorchJobBecomesJobSet(t *testing.T) {
 		t.Errorf("the snapshot of the runtime has the owners %v", snapshot.OwnerReferences)
 	}
 	e.fence(t, j.Namespace)
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, e.get(t, j).Status); diff != "" {
-		t.Errorf("status of a job that has just begun (-want +got):\n%s", diff)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, j).Status, "status of a job that has just begun")
 	if got := e.events(t, j); len(got) > 0 {
 		t.Errorf("Events: got %q, want none", got)
 	}
@@ -158,21 +155,15 @@ func TestEndIsCopiedAndFinal(t *testing.T) {
 				}},
 			}
 			ended := e.get(t, j)
-			if diff := cmp.Diff(want, ended.Status); diff != "" {
-				t.Errorf("%s\nstatus (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, want, ended.Status, fmt.Sprintf("%s\nstatus", tc.reason))
 
-			if err := e.Delete(t.Context(), js); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, e.Delete(t.Context(), js))
 			update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(true) })
 			e.fence(t, ns)
 			if e.jobSetExists(t, j) {
 				t.Errorf("%s\nthe JobSet was built again", tc.reason)
 			}
-			if diff := cmp.Diff(ended.Status, e.get(t, j).Status); diff != "" {
-				t.Errorf("%s\nstatus after the end (-before +after):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, ended.Status, e.get(t, j).Status, fmt.Sprintf("%s\nstatus after the end", tc.reason))
 		})
 	}
 }
@@ -198,13 +189,9 @@ func TestDeletingBuildsNothing(t *testing.T) {
 	js := e.awaitJobSet(t, j)
 	e.awaitConditions(t, j, suspended)
 	// Foreground deletion keeps the TrainJob until its JobSet is gone. The test must delete the JobSet itself.
-	if err := e.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) })
-	if err := e.Delete(t.Context(), js); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), js))
 	e.fence(t, ns)
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was built for a TrainJob that is being deleted")

@@ -29,6 +29,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // change is what a watch reported about one object.
@@ -82,17 +84,13 @@ func (e *lifeEnvironment) watchAll(t *testing.T, list client.ObjectList, namespa
 	t.Helper()
 	newList := func() client.ObjectList { return list.DeepCopyObject().(client.ObjectList) }
 	now := newList()
-	if err := e.List(t.Context(), now, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.List(t.Context(), now, client.InNamespace(namespace)))
 	watches := &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		return e.watcher.Watch(ctx, newList(), client.InNamespace(namespace), &client.ListOptions{Raw: &opts})
 	}}
 	// The watch must outlive the test's context. The end of the context would be an error to the watch.
 	w, err := watchtools.NewRetryWatcherWithContext(context.Background(), now.GetResourceVersion(), watches)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return w
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -46,9 +47,7 @@ func (e *lifeEnvironment) expectPool(t *testing.T, j *trainer.TrainJob, pool str
 	t.Helper()
 	for _, pod := range e.awaitRunning(t, j, 2) {
 		var node corev1.Node
-		if err := e.Get(t.Context(), client.ObjectKey{Name: pod.Spec.NodeName}, &node); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: pod.Spec.NodeName}, &node))
 		if got := node.Labels[poolLabel]; got != pool {
 			t.Errorf("%s runs in pool %q, want %q", pod.Name, got, pool)
 		}

@@ -4,6 +4,7 @@
 package trainjob
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var (
@@ -387,18 +389,13 @@ func TestDecide(t *testing.T) {
 			before := tc.job.DeepCopy()
 			d := decide(f, rules{}, t0)
 			got := want{d.state, d.action, d.status, d.failure, d.recheck}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
-				t.Errorf("%s\ndecision (-want +got):\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(before, tc.job); diff != "" {
-				t.Errorf("decide has changed its argument (-before +after):\n%s", diff)
-			}
+			check.Diff(t, tc.want, got, fmt.Sprintf("%s\ndecision", tc.reason), cmp.AllowUnexported(want{}))
+			check.Diff(t, before, tc.job, "decide has changed its argument")
 			// Once the status is written, the same decision changes nothing.
 			f.trainJob = tc.job.DeepCopy()
 			f.trainJob.Status = d.status
-			if diff := cmp.Diff(d.status, decide(f, rules{}, t0.Add(time.Millisecond)).status); diff != "" {
-				t.Errorf("the second decision has another status (-first +second):\n%s", diff)
-			}
+			check.Diff(t, d.status, decide(f, rules{}, t0.Add(time.Millisecond)).status,
+				"the second decision has another status")
 		})
 	}
 }
@@ -420,9 +417,8 @@ func TestEmptyReportKeepsStatus(t *testing.T) {
 	f := observation{trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(nil), runtimeKinds: supported}
 	f.trainJob.Status.JobsStatus = jobsStatus(1)
 	got := decide(f, rules{}, t0)
-	if diff := cmp.Diff(jobsStatus(1), got.status.JobsStatus); diff != "" {
-		t.Errorf("a JobSet that was built anew has emptied the status, which the CRD refuses (-want +got):\n%s", diff)
-	}
+	check.Diff(t, jobsStatus(1), got.status.JobsStatus,
+		"a JobSet that was built anew has emptied the status, which the CRD refuses")
 }
 
 func TestStateNames(t *testing.T) {

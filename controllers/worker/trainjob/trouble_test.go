@@ -25,6 +25,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func namespacedRuntime(name string) func(*trainer.TrainJob) {
@@ -37,9 +38,7 @@ func namespacedRuntime(name string) func(*trainer.TrainJob) {
 func (e *environment) runtimeLike(t *testing.T, namespace, name string) *trainer.TrainingRuntime {
 	t.Helper()
 	var torch trainer.ClusterTrainingRuntime
-	if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, &torch); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, &torch))
 	return &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: torch.Spec}
 }
 
@@ -83,9 +82,7 @@ func TestMissingRuntimeWakesJob(t *testing.T) {
 	if got := e.events(t, j); len(got) != 1 {
 		t.Errorf("the same problem was told more than once: %q", got)
 	}
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, e.get(t, j).Status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, j).Status, "status")
 	e.create(t, e.runtimeLike(t, ns, "late"))
 	e.awaitJobSet(t, j)
 }
@@ -122,18 +119,14 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-jobsets-` + ns + `}
 spec: {policyName: no-jobsets-` + ns + `, validationActions: [Deny]}
 `
-	if err := e.cluster.Apply(t.Context(), refusal); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.cluster.Apply(t.Context(), refusal))
 	eventually(t, "policy", func(g gomega.Gomega) {
 		js := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "probe"}}
 		g.Expect(e.Create(t.Context(), js, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("budget")))
 	})
 	j := e.createJob(t, ns, "refused")
 	e.awaitEvent(t, j, ReasonApplyFailed, "the budget of this team is spent", "apply JobSet of TrainJob")
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, e.get(t, j).Status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, j).Status, "status")
 }
 
 // TestPanicOfFrameworkIsAnEvent: Flux dereferences spec.trainer, which is optional.
@@ -155,9 +148,7 @@ func TestForeignJobSetIsNotTakenOver(t *testing.T) {
 	foreign.Spec.Suspend = new(true)
 	e.create(t, foreign)
 	foreign.Status = jobSetCompleted()
-	if err := e.Status().Update(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Status().Update(t.Context(), foreign))
 	j := e.createJob(t, ns, "taken")
 	e.awaitEvent(t, j, ReasonJobSetConflict, "waiting for JobSet "+ns+"/taken to be deleted")
 	e.touch(t, j)
@@ -166,12 +157,8 @@ func TestForeignJobSetIsNotTakenOver(t *testing.T) {
 	if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), &got); err != nil || got.ResourceVersion != foreign.ResourceVersion {
 		t.Errorf("the foreign JobSet was written (error: %v):\n%s", err, cmp.Diff(foreign, &got))
 	}
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, e.get(t, j).Status); diff != "" {
-		t.Errorf("the foreign JobSet's end was taken for the job's (-want +got):\n%s", diff)
-	}
-	if err := e.Delete(t.Context(), foreign); err != nil {
-		t.Fatal(err)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, j).Status, "the foreign JobSet's end was taken for the job's")
+	check.Must(t, e.Delete(t.Context(), foreign))
 	e.awaitJobSet(t, j)
 }
 
@@ -183,19 +170,13 @@ func TestRecreatedJobInheritsNothing(t *testing.T) {
 	left := e.awaitJobSet(t, first)
 	e.setJobSetStatus(t, first, jobSetCompleted())
 	e.awaitConditions(t, first, complete)
-	if err := e.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), first))
 	second := e.createJob(t, ns, "again")
 	e.fence(t, ns)
-	if diff := cmp.Diff(trainer.TrainJobStatus{}, e.get(t, second).Status); diff != "" {
-		t.Errorf("the second job has the first one's status (-want +got):\n%s", diff)
-	}
+	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, second).Status, "the second job has the first one's status")
 	snapshot := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "again-runtime-snapshot"}}
 	for _, object := range []client.Object{left, snapshot} {
-		if err := e.Delete(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, e.Delete(t.Context(), object))
 		e.fence(t, ns)
 	}
 	e.awaitJobSet(t, second)
@@ -215,9 +196,7 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 			{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}, {Type: batchv1.JobFailed, Status: corev1.ConditionTrue},
 		},
 	}
-	if err := e.Status().Update(t.Context(), over); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Status().Update(t.Context(), over))
 	e.awaitJobSet(t, e.createJob(t, ns, "over"))
 
 	left := e.jobLeft(t, ns, "left")
@@ -231,9 +210,7 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was made although somebody's Job was there")
 	}
-	if err := e.Delete(t.Context(), left, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), left, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	e.awaitJobSet(t, j)
 	if got := e.events(t, j); len(got) > 0 {
 		t.Errorf("waiting for the garbage collector is normal, but was told: %q", got)
@@ -247,9 +224,7 @@ func TestLeftoversAreDeleted(t *testing.T) {
 	first := e.createJob(t, ns, "left")
 	jobSet := e.awaitJobSet(t, first)
 	job := e.jobLeft(t, ns, "left", *metav1.NewControllerRef(jobSet, jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet")))
-	if err := e.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), first))
 	second := e.createJob(t, ns, "left")
 	e.fence(t, ns)
 	if err := e.Get(t.Context(), client.ObjectKeyFromObject(jobSet), jobSet); err != nil {
@@ -296,9 +271,7 @@ func (c behindClient) Get(ctx context.Context, key client.ObjectKey, object clie
 func (e *environment) reconcileBehind(t *testing.T, behind *trainer.TrainJob) ctrl.Result {
 	t.Helper()
 	runtimes, err := NewRuntimes(t.Context(), e.cached, noIndex{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	clients := Clients{Cached: behindClient{e.cached, behind}, Live: e.Client}
 	return reconcileOnce(t, newReconciler(clients, events.NewFakeRecorder(10), runtimes, Options{Clock: e.clock}), behind)
 }
@@ -328,9 +301,7 @@ func TestCacheBehindBuildsNothing(t *testing.T) {
 	running := e.get(t, j)
 	e.setJobSetStatus(t, j, jobSetCompleted())
 	e.awaitConditions(t, j, complete)
-	if err := e.Delete(t.Context(), js); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Delete(t.Context(), js))
 	e.fence(t, ns)
 	e.reconcileBehind(t, running)
 	if e.jobSetExists(t, j) {
@@ -351,9 +322,7 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 	current := e.get(t, j)
 	theirs := metav1.Condition{Type: "QuotaReserved", Status: "True", Reason: "Admitted", Message: "by somebody else"}
 	meta.SetStatusCondition(&current.Status.Conditions, theirs)
-	if err := e.Status().Update(t.Context(), current); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Status().Update(t.Context(), current))
 	if result := e.reconcileBehind(t, before); result.RequeueAfter == 0 {
 		t.Error("a conflict is to be tried again")
 	}
@@ -436,9 +405,7 @@ func TestDeadlineDeletesAgain(t *testing.T) {
 	e.fence(t, ns)
 	got := e.get(t, j)
 	got.Status.Conditions = []metav1.Condition{at(expired, metav1.Now())}
-	if err := e.Status().Update(t.Context(), got); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, e.Status().Update(t.Context(), got))
 	eventually(t, "JobSet to go", func(g gomega.Gomega) { g.Expect(e.jobSetExists(t, j)).To(gomega.BeFalse()) })
 }
 

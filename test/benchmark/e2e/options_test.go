@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestOptions(t *testing.T) {
@@ -33,9 +35,7 @@ func TestOptions(t *testing.T) {
 			o := defaultOptions()
 			fs := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 			o.addFlags(fs)
-			if err := fs.Parse(tc.args); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, fs.Parse(tc.args))
 			err := o.complete()
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s\ngot %v, want %q", tc.reason, err, tc.want)

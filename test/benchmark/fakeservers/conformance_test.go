@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -149,18 +149,14 @@ type server struct {
 func newServer(t *testing.T, config *rest.Config) *server {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return &server{config: config, client: client}
 }
 
 func both(t *testing.T) (fake, real *server) {
 	t.Helper()
 	fleet, err := fakeservers.Start(fakeservers.Options{Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := fleet.Close(); err != nil {
 			t.Error(err)
@@ -177,9 +173,7 @@ func (s *server) open(t *testing.T, st step) *http.Response {
 		method = http.MethodGet
 	}
 	request, err := http.NewRequestWithContext(t.Context(), method, s.config.Host+filled.Replace(st.path), strings.NewReader(filled.Replace(st.body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	if st.contentType != "" {
 		request.Header.Set("Content-Type", st.contentType)
@@ -189,9 +183,7 @@ func (s *server) open(t *testing.T, st step) *http.Response {
 		request.Header.Set("Accept", st.accept)
 	}
 	response, err := s.client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return response
 }
 
@@ -208,9 +200,7 @@ func (s *server) do(t *testing.T, st step) (code int, found map[string]any) {
 	})
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	body := map[string]any{}
 	if err := json.Unmarshal(data, &body); err != nil && !st.codeOnly {
 		t.Errorf("%s %s: %v in %q", s.config.Host, st.name, err, data)
@@ -279,9 +269,7 @@ func TestConformance(t *testing.T) {
 		if gotCode != wantCode {
 			t.Errorf("%s: the fake answers %d, a real API server %d", st.name, gotCode, wantCode)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-real +fake):\n%s", st.name, diff)
-		}
+		check.Diff(t, want, got, st.name)
 		// The version shows whether something was written. Each server has its own versions.
 		if a, b := beforeFake == fake.version(), beforeReal == real.version(); a != b {
 			t.Errorf("%s: the version is the same as before: fake %t, real %t", st.name, a, b)

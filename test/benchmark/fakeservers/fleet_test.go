@@ -38,9 +38,7 @@ const tick = 10 * time.Millisecond
 func startFleet(t *testing.T, options fakeservers.Options) *fakeservers.Fleet {
 	t.Helper()
 	fleet, err := fakeservers.Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := fleet.Close(); err != nil {
 			t.Error(err)
@@ -55,20 +53,14 @@ var eventually = check.Within(waitLimit, tick)
 func connect(t *testing.T, worker *fakeservers.Worker) *remote.Cluster {
 	t.Helper()
 	kubeconfig, err := worker.Kubeconfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	credentials, err := kubeconfigs.Parse(kubeconfig, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: "hub", ProbeInterval: 100 * time.Millisecond, ProbeTimeout: time.Second, RequestTimeout: time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { cancel(); fleet.Wait() })
 	fleet.Ensure("worker", remote.Credentials{Config: credentials.Config, Fingerprint: credentials.Fingerprint}, worker.ID)
 	cluster, _ := fleet.Get("worker")
@@ -108,9 +100,7 @@ func TestTheManagersClient(t *testing.T) {
 		g.Expect(cluster.Inventory().Snapshot().Nodes[0].Allocatable).To(gomega.HaveKeyWithValue(corev1.ResourceName("nvidia.com/gpu"), int64(8)))
 	})
 	c, err := cluster.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	// As protobuf, as the manager creates namespaces.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
 	if err := c.Create(t.Context(), namespace); err != nil || namespace.UID == "" {
@@ -118,9 +108,7 @@ func TestTheManagersClient(t *testing.T) {
 	}
 	job, held := newJob("job", false), newJob("held", true)
 	for _, j := range []*unstructured.Unstructured{job, held} {
-		if err := c.Create(t.Context(), j, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, c.Create(t.Context(), j, client.FieldValidation(metav1.FieldValidationStrict)))
 		if key := <-created; key.Name != j.GetName() {
 			t.Errorf("told of %s", key)
 		}
@@ -133,9 +121,7 @@ func TestTheManagersClient(t *testing.T) {
 		t.Error("a suspended job has ended")
 	}
 	uid := job.GetUID()
-	if err := c.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid}))
 	eventually(t, "the job to go", func(g gomega.Gomega) {
 		g.Expect(apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(job), job))).To(gomega.BeTrue())
 	})
@@ -165,9 +151,7 @@ func TestDiscovery(t *testing.T) {
 	fleet := startFleet(t, fakeservers.Options{Workers: 1})
 	for _, legacy := range []bool{false, true} {
 		disco, err := discovery.NewDiscoveryClientForConfig(fleet.Workers[0].Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		disco.UseLegacyDiscovery = legacy
 		_, lists, err := disco.ServerGroupsAndResources()
 		if err != nil {
@@ -238,9 +222,7 @@ func inUse() uint64 {
 // After Close nobody answers.
 func TestClose(t *testing.T) {
 	fleet, err := fakeservers.Start(fakeservers.Options{Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	fleet.Workers[0].Hang()
 	if err := fleet.Close(); err != nil {
 		t.Error(err)

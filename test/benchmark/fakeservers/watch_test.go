@@ -5,11 +5,12 @@ package fakeservers_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const watchPath = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/watched/trainjobs"
@@ -115,9 +116,7 @@ func TestWatchConformance(t *testing.T) {
 		}
 	}
 	for name, tc := range tests {
-		if diff := cmp.Diff(found[real][name], found[fake][name]); diff != "" {
-			t.Errorf("%s: %s (-real +fake):\n%s", name, tc.reason, diff)
-		}
+		check.Diff(t, found[real][name], found[fake][name], fmt.Sprintf("%s: %s", name, tc.reason))
 	}
 }
 
@@ -141,9 +140,7 @@ func TestWatchRefusals(t *testing.T) {
 			if gotCode != wantCode {
 				t.Errorf("%s: the fake answers %d, a real API server %d", tc.reason, gotCode, wantCode)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-real +fake):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, want, got, tc.reason)
 		})
 	}
 }
@@ -159,9 +156,7 @@ func (s *server) drain(t *testing.T, st step) (code int, all []string) {
 			return response.StatusCode, all
 		}
 		text, err := json.Marshal([]any{event["type"], event["reason"], event["code"]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if object, ok := event["object"].(map[string]any); ok {
 			text = []byte(strings.TrimSpace(event["type"].(string) + " " + object["reason"].(string)))
 		}

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	"k8s.io/apimachinery/pkg/types"
@@ -223,7 +222,5 @@ func expectLeft(t *testing.T, before map[string]bool, want []string) {
 	want = slices.DeleteFunc(want, func(object string) bool { return before[object] })
 	slices.Sort(left)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, left); diff != "" {
-		t.Errorf("objects that are left (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, left, "objects that are left")
 }

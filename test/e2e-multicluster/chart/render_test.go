@@ -4,13 +4,13 @@
 package chart
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/test/check"
@@ -77,9 +77,7 @@ func TestSameAsKustomize(t *testing.T) {
 					addFlags(t, object, flags[name])
 				}
 			}
-			if diff := cmp.Diff(want, parse(t, out)); diff != "" {
-				t.Errorf("the chart differs from config/ (-config +chart):\n%s", diff)
-			}
+			check.Diff(t, want, parse(t, out), "the chart differs from config/ (-config +chart)")
 		})
 	}
 }
@@ -128,9 +126,7 @@ func parse(t *testing.T, manifests string) map[string]map[string]any {
 		set(object, "annotations", annotations)
 		key := strings.Join([]string{object.GetKind(), object.GetNamespace(), object.GetName()}, " ")
 		if before, ok := all[key]; ok {
-			if diff := cmp.Diff(before, object.Object); diff != "" {
-				t.Errorf("%s is there twice, and differs:\n%s", key, diff)
-			}
+			check.Diff(t, before, object.Object, fmt.Sprintf("%s is there twice, and differs", key))
 		}
 		all[key] = object.Object
 	}

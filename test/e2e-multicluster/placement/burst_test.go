@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -27,9 +28,7 @@ func TestBurst(t *testing.T) {
 	var order []*trainer.TrainJob
 	for i := range jobs {
 		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("job-%03d", i), GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
-		if err := y.Hub.Create(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, y.Hub.Create(t.Context(), job))
 		order = append(order, job)
 	}
 	slices.SortFunc(order, func(a, b *trainer.TrainJob) int {
@@ -46,9 +45,7 @@ func TestBurst(t *testing.T) {
 			if running[job.Name] && ended < len(next) {
 				ended++
 				delete(running, job.Name)
-				if err := y.Hub.Delete(t.Context(), job); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, y.Hub.Delete(t.Context(), job))
 			}
 		}
 		for _, job := range next {
@@ -93,9 +90,7 @@ func TestGangsOfSeveralSizes(t *testing.T) {
 		job := sizes[i%len(sizes)]
 		job.Namespace, job.Name, job.RunFor = ns, fmt.Sprintf("gang-%02d", i), "1s"
 		object := job.TrainJob()
-		if err := y.Hub.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, y.Hub.Create(t.Context(), object))
 		jobs = append(jobs, object)
 	}
 	for _, job := range jobs {

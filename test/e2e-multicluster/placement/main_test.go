@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -47,9 +48,7 @@ func worker(name string, nodes clusters.NodeShape) yard.Worker {
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := y.Hub.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), object))
 	t.Cleanup(func() {
 		all := client.InNamespace(name)
 		if err := y.Hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -33,17 +34,13 @@ func TestPreemption(t *testing.T) {
 	}})
 	for i := range 3 {
 		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("low-%d", i), GPUs: 8, RunFor: clusters.RunForever}.TrainJob()
-		if err := y.Hub.Create(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, y.Hub.Create(t.Context(), job))
 	}
 	placed(t, ns, 3)
 
 	urgent := yard.Job{Namespace: ns, Name: "urgent", Nodes: 2, GPUs: 8, RunFor: "1s"}.TrainJob()
 	urgent.Annotations = map[string]string{v1alpha1.AnnotationPriorityClass: "urgent"}
-	if err := y.Hub.Create(t.Context(), urgent); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), urgent))
 	complete(t, urgent)
 
 	y.Eventually(t, func(g gomega.Gomega) {
@@ -70,9 +67,7 @@ func TestPreemption(t *testing.T) {
 
 func create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := y.Hub.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), object))
 	t.Cleanup(func() {
 		if err := y.Hub.Delete(context.Background(), object); err != nil {
 			t.Error(err)

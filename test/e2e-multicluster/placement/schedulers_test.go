@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -69,18 +70,12 @@ func watchSchedulers(t *testing.T, namespace string) *schedulers {
 	t.Cleanup(watches.Wait)
 	for name, worker := range y.Workers {
 		var nodes corev1.NodeList
-		if err := worker.List(t.Context(), &nodes); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, worker.List(t.Context(), &nodes))
 		// Of all namespaces: pods of an earlier test may still have the GPUs.
 		events, err := worker.Watch(context.Background(), &corev1.PodList{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		jobs, err := worker.Watch(context.Background(), &trainer.TrainJobList{}, client.InNamespace(namespace))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		watches.Go(func() { s.follow(name, newGPUs(nodes.Items), events.ResultChan()) })
 		watches.Go(func() { s.followJobs(name, jobs.ResultChan()) })
 		t.Cleanup(events.Stop)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -189,9 +190,7 @@ func jobOf(name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 func kubectlCreate(t *testing.T, kubeconfig string, job *trainer.TrainJob, args ...string) (string, error) {
 	t.Helper()
 	manifest, err := json.Marshal(job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	command := exec.CommandContext(t.Context(), filepath.Join(cmp.Or(os.Getenv("TRAINYARD_BIN"), "../../../bin"), "kubectl"), append([]string{
 		"--kubeconfig", kubeconfig, "create", "-f", "-",
 	}, args...)...)

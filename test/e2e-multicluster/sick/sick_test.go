@@ -22,6 +22,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -104,9 +105,7 @@ func TestSickWorker(t *testing.T) {
 	expectUnhealthy(t, job, "ImagePullFailed")
 	server := y.Yard.Workers[west].Process("kube-apiserver")
 	signal := func(s syscall.Signal) {
-		if err := server.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, server.Signal(s))
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
@@ -163,9 +162,7 @@ func (is *sickness) submit(t *testing.T, name string) *trainer.TrainJob {
 	if is.change != nil {
 		is.change(job)
 	}
-	if err := y.Hub.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Create(t.Context(), job))
 	t.Cleanup(func() {
 		if err := y.Hub.Delete(context.Background(), job.DeepCopy()); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
@@ -337,9 +334,7 @@ func TestGangThatDoesNotStartMoves(t *testing.T) {
 	expectWords(t, moves, "State: Running on worker west", "east", "AdmissionTimeout")
 	expectUnhealthy(t, stays, v1alpha1.ReasonUnschedulable)
 	d := &v1alpha1.Dispatch{}
-	if err := y.Hub.Get(t.Context(), client.ObjectKeyFromObject(stays), d); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Hub.Get(t.Context(), client.ObjectKeyFromObject(stays), d))
 	if d.Spec.Attempt != 1 || d.Spec.Eviction != nil {
 		t.Errorf("a job that fits nowhere else is at attempt %d, and its eviction is %v", d.Spec.Attempt, d.Spec.Eviction)
 	}

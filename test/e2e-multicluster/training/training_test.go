@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -70,9 +71,7 @@ func installRuntime(t *testing.T) {
 	t.Helper()
 	for _, object := range sample(t) {
 		if object.GetKind() == trainer.ClusterTrainingRuntimeKind {
-			if err := y.Yard.Hub.ApplyObjects(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, y.Yard.Hub.ApplyObjects(t.Context(), object))
 		}
 	}
 }
@@ -80,13 +79,9 @@ func installRuntime(t *testing.T) {
 func sample(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/trainyard/trainyard")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	objects, err := clusters.ReadObjects(filepath.Join(module, "test/training/toy-train.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return objects
 }
 
@@ -96,9 +91,7 @@ func submit(t *testing.T, name string) *trainer.TrainJob {
 	job := &trainer.TrainJob{}
 	for _, object := range sample(t) {
 		if object.GetKind() == trainer.TrainJobKind {
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, job); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, job))
 		}
 	}
 	job.Name = name
@@ -148,9 +141,7 @@ func killNode(t *testing.T, job *trainer.TrainJob) string {
 		t.Fatalf("the job runs on nodes %q beside the control plane's, want one", nodes)
 	}
 	name := nodes[0]
-	if err := y.Yard.Workers[east].KillNode(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Yard.Workers[east].KillNode(t.Context(), name))
 	node := &corev1.Node{}
 	node.Name = name
 	y.Eventually(t, func(g gomega.Gomega) {
@@ -160,9 +151,7 @@ func killNode(t *testing.T, job *trainer.TrainJob) string {
 		})
 		g.Expect(ready).NotTo(gomega.Equal(-1), "the node is still Ready")
 	})
-	if err := y.Workers[east].Delete(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, y.Workers[east].Delete(t.Context(), node))
 	return name
 }
 
@@ -224,9 +213,7 @@ func logs(t *testing.T, g gomega.Gomega, worker string, job *trainer.TrainJob) s
 func plugin(t *testing.T, cluster *clusters.Cluster, args ...string) string {
 	t.Helper()
 	text, err := run(t.Context(), cluster, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return text
 }
 

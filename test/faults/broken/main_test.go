@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const root = "../../.."
@@ -30,9 +32,7 @@ func tests(t *testing.T, below string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return found
 }
 
@@ -80,9 +80,7 @@ var named = regexp.MustCompile("`(?:([\\w/-]+)\\.)?(Test\\w+)(\\.\\.\\.)?`")
 // Each row of the tables of faults names tests that exist, and each test of a fault has a row.
 func TestFailuresNameTheirTests(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	there, inRow := tests(t, ".."), map[string]bool{}
 	table := false
 	for line := range strings.Lines(string(document)) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
@@ -56,14 +57,10 @@ func TestCrashesOfAFailover(t *testing.T) {
 	crashes(t, life{name: "moved", runFor: clusters.RunForever, failover: v1alpha1.FailoverFenced}, func(l *life) {
 		l.runOn(west)
 		cordonSouth(t, false)
-		if err := w.Links[west].Blackhole(); err != nil {
-			l.Fatal(err)
-		}
+		check.Must(l, w.Links[west].Blackhole())
 		l.runOn(south)
 		cordonSouth(t, true)
-		if err := w.Links[west].Heal(); err != nil {
-			l.Fatal(err)
-		}
+		check.Must(l, w.Links[west].Heal())
 		w.Eventually(l, func(g gomega.Gomega) {
 			for _, job := range l.jobs {
 				err := w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
@@ -86,9 +83,7 @@ func onlyWest(t *testing.T) {
 func cordonSouth(t *testing.T, on bool) {
 	t.Helper()
 	err := w.EditWorker(context.Background(), south, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = on })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
 
 // rounds is how often points are tried. On a busy machine the agent may delete a copy that the manager would otherwise
@@ -174,9 +169,7 @@ func (l *life) submit(count int) {
 		job := yard.Job{Name: fmt.Sprintf("%s-%d", l.name, i), GPUs: 1, RunFor: l.runFor}.TrainJob()
 		metav1.SetMetaDataLabel(&job.ObjectMeta, world.LabelFailover, string(l.failover))
 		l.jobs = append(l.jobs, job)
-		if err := w.Hub.Create(l.Context(), job); err != nil {
-			l.Fatal(err)
-		}
+		check.Must(l, w.Hub.Create(l.Context(), job))
 	}
 }
 
@@ -224,9 +217,7 @@ func (l *life) delete() {
 	var jobs []world.Job
 	for _, job := range l.jobs {
 		jobs = append(jobs, world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
-		if err := w.Hub.Delete(context.Background(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-			l.Fatal(err)
-		}
+		check.Must(l, w.Hub.Delete(context.Background(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	}
 	w.Eventually(l, func(g gomega.Gomega) {
 		left, err := w.Left(context.Background(), jobs...)

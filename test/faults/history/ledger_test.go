@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // step is something that happens at a second. Unless it says since when, it is known at once.
@@ -246,12 +246,8 @@ func TestIntervals(t *testing.T) {
 				}
 				intervals = append(intervals, fmt.Sprintf("%s on %s: %d to %s", i.UID, i.Worker, int(i.From.Sub(dawn).Seconds()), to))
 			}
-			if diff := cmp.Diff(tc.intervals, intervals); diff != "" {
-				t.Errorf("%s\n(-want +got)\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.meetings, meetings); diff != "" {
-				t.Errorf("%s\nmeetings (-want +got)\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.intervals, intervals, tc.reason)
+			check.Diff(t, tc.meetings, meetings, fmt.Sprintf("%s\nmeetings", tc.reason))
 		})
 	}
 }

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // deadline limits waits for things that come at once on an idle machine. silence is how long to wait for things that
@@ -52,9 +54,7 @@ func server(t *testing.T) *Link {
 	}))
 	t.Cleanup(s.Close)
 	l, err := New("test", s.Listener.Addr().String(), pki(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -63,25 +63,17 @@ func server(t *testing.T) *Link {
 func pki(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	dir := t.TempDir()
 	for name, block := range map[string]*pem.Block{
 		"apiserver.crt": {Type: "CERTIFICATE", Bytes: certificate}, "apiserver.key": {Type: "EC PRIVATE KEY", Bytes: private},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	return dir
 }
@@ -152,9 +144,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := server(t)
 			expectServed(t, newClient(deadline), l)
-			if err := tc.fault(l); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, tc.fault(l))
 			for range 3 {
 				connection, err := net.DialTimeout("tcp4", strings.TrimPrefix(l.URL(), "https://"), silence)
 				if !tc.dialled(err) {
@@ -167,9 +157,7 @@ func TestFaults(t *testing.T) {
 			if got, err := get(newClient(silence), l.URL()); !tc.fresh(err) {
 				t.Errorf("%s Request: %q, %v", tc.reason, got, err)
 			}
-			if err := l.Heal(); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, l.Heal())
 			expectServed(t, newClient(deadline), l)
 		})
 	}
@@ -180,17 +168,13 @@ func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 	l := server(t)
 	c := newClient(deadline)
 	response, err := c.Get(l.URL() + "?lines=20")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	if !lines.Scan() {
 		t.Fatal("nothing comes")
 	}
-	if err := l.Blackhole(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, l.Blackhole())
 	arrived := make(chan string)
 	go func() {
 		for lines.Scan() {
@@ -208,9 +192,7 @@ func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 			quiet = true
 		}
 	}
-	if err := l.Heal(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, l.Heal())
 	last := ""
 	for line := range arrived {
 		last = line
@@ -224,32 +206,20 @@ func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 func TestFaultsFollowEachOther(t *testing.T) {
 	l := server(t)
 	for range 3 {
-		if err := l.Blackhole(); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Heal(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, l.Blackhole())
+		check.Must(t, l.Heal())
 		l.Refuse()
-		if err := l.Heal(); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Blackhole(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, l.Heal())
+		check.Must(t, l.Blackhole())
 		l.Refuse()
-		if err := l.Heal(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, l.Heal())
 		expectServed(t, newClient(deadline), l)
 	}
 }
 
 func TestLatency(t *testing.T) {
 	l := server(t)
-	if err := l.Latency(silence, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, l.Latency(silence, 0))
 	began := time.Now()
 	expectServed(t, newClient(deadline), l)
 	if took := time.Since(began); took < silence {
@@ -264,9 +234,7 @@ func TestIntercept(t *testing.T) {
 
 	l.Intercept(Answer(http.StatusTooManyRequests, 2))
 	response, err := c.Get(l.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "2" {
 		t.Errorf("got %s, Retry-After %q", response.Status, response.Header.Get("Retry-After"))
@@ -284,9 +252,7 @@ func TestIntercept(t *testing.T) {
 		t.Errorf("the watch took %v, want about %v", took, silence)
 	}
 
-	if err := l.Heal(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, l.Heal())
 	expectServed(t, c, l)
 	expectServed(t, newClient(deadline), l)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/faults/world"
 )
 
@@ -20,9 +21,7 @@ func TestPlan(t *testing.T) {
 	for number, l := range []lane{"west", hubLane} {
 		faults := faultsOf(1, l, uint64(number), duration)
 		again := faultsOf(1, l, uint64(number), duration)
-		if diff := cmp.Diff(faults, again, cmp.AllowUnexported(fault{})); diff != "" {
-			t.Errorf("the same seed gives another plan:\n%s", diff)
-		}
+		check.Diff(t, faults, again, "the same seed gives another plan", cmp.AllowUnexported(fault{}))
 		if cmp.Equal(faults, faultsOf(2, l, uint64(number), duration), cmp.AllowUnexported(fault{})) {
 			t.Error("another seed gives the same plan")
 		}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
@@ -62,9 +62,8 @@ func (r *runners) check(t *testing.T) {
 		if attempt := runs(t, job, r.workers[name]); attempt != r.attempts[name] {
 			t.Errorf("%s is in attempt %d, and was in attempt %d", name, attempt, r.attempts[name])
 		}
-		if diff := cmp.Diff(r.objects[name], objectsOf(t, job, r.workers[name])); diff != "" {
-			t.Errorf("what %s has on %s (-before +after):\n%s", name, r.workers[name], diff)
-		}
+		check.Diff(t, r.objects[name], objectsOf(t, job, r.workers[name]),
+			fmt.Sprintf("what %s has on %s", name, r.workers[name]))
 		if intervals := w.Recorder.Intervals(job.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
 			t.Errorf("%s did not run all the time:\n%s", name, w.Recorder.Describe(job.UID))
 		}
@@ -134,9 +133,7 @@ func assemble(t *testing.T, s *world.Scenario, name string) *cast {
 func (c *cast) check(t *testing.T) {
 	t.Helper()
 	for i, job := range c.ended {
-		if diff := cmp.Diff(c.versions[i], versionsOf(t, job)); diff != "" {
-			t.Errorf("%s, which has ended, was written (-before +after):\n%s", job.Name, diff)
-		}
+		check.Diff(t, c.versions[i], versionsOf(t, job), fmt.Sprintf("%s, which has ended, was written", job.Name))
 	}
 	g := gomega.NewWithT(t)
 	for _, job := range []*trainer.TrainJob{c.moves, c.first, c.second, c.large} {
@@ -187,9 +184,7 @@ func (c *cast) goOn(t *testing.T, s *world.Scenario) {
 func (c *cast) leave(t *testing.T) {
 	t.Helper()
 	for _, job := range []*trainer.TrainJob{c.moves, c.large} {
-		if err := w.Hub.Delete(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, w.Hub.Delete(t.Context(), job))
 	}
 	w.Eventually(t, func(g gomega.Gomega) { // Its new pods do not end either.
 		release(t.Context(), g, west, c.moves)
@@ -217,9 +212,7 @@ func drain(t *testing.T, worker string, begin bool) {
 func edit(t *testing.T, worker string, change func(*v1alpha1.WorkerClusterSpec)) {
 	t.Helper()
 	err := w.EditWorker(t.Context(), worker, func(object *v1alpha1.WorkerCluster) { change(&object.Spec) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 }
 
 // ready waits until a worker can be used, and its agent answers.

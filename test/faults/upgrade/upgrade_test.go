@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
@@ -66,9 +67,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 
 	// The last that waits is placed as soon as it has room.
 	for _, job := range []client.Object{before.moves, runners.jobs["runs-immediate"]} {
-		if err := w.Hub.Delete(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, w.Hub.Delete(t.Context(), job))
 	}
 	w.Eventually(t, func(g gomega.Gomega) {
 		release(t.Context(), g, west, before.moves)
@@ -198,9 +197,7 @@ func stream(t *testing.T, s *world.Scenario) (stop func()) {
 func showWithBoth(t *testing.T) {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/trainyard/trainyard")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, dir := range []string{older.Programs, filepath.Join(module, "bin")} {
 		for args, want := range map[string][]string{
 			"clusters": {east, west}, "queue -A": {"-first", "-second", "-large"}, "explain runs-fenced": {east, "Running"},

@@ -10,17 +10,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func getWorker(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	worker, err := world.dynamic.Resource(workers).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return worker
 }
 
@@ -29,9 +28,7 @@ func wantSpec(t *testing.T, name string, want map[string]any) {
 	t.Helper()
 	want["connection"] = map[string]any{"kubeconfigPath": "/kubeconfig"}
 	want["capacity"] = "Pods"
-	if diff := cmp.Diff(want, getWorker(t, name).Object["spec"]); diff != "" {
-		t.Errorf("spec of %s (-want +got):\n%s", name, diff)
-	}
+	check.Diff(t, want, getWorker(t, name).Object["spec"], fmt.Sprintf("spec of %s", name))
 }
 
 // wantCall checks how a call has ended.
@@ -40,9 +37,7 @@ func wantCall(t *testing.T, c *call, code int, out, err string) {
 	if got := c.wait(t); got != code {
 		t.Errorf("exit code %d, want %d", got, code)
 	}
-	if diff := cmp.Diff(out, c.out.String()); diff != "" {
-		t.Errorf("standard output (-want +got):\n%s", diff)
-	}
+	check.Diff(t, out, c.out.String(), "standard output")
 	if got := c.err.String(); err == "" && got != "" || !strings.Contains(got, err) {
 		t.Errorf("want %q on stderr, got %q", err, got)
 	}
@@ -133,9 +128,7 @@ func TestDrainIsFollowed(t *testing.T) {
 	d.place(t, "runs", d.namespace+"-lost", 2)
 	out += d.line("runs", "moved to "+d.namespace+"-lost")
 	c.awaitOut(t, out)
-	if err := world.dynamic.Resource(dispatches).Namespace(d.namespace).Delete(t.Context(), "waits", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.dynamic.Resource(dispatches).Namespace(d.namespace).Delete(t.Context(), "waits", metav1.DeleteOptions{}))
 	wantCall(t, c, 0, out+d.line("waits", "was deleted")+"workercluster/"+d.east+" drained\n", "")
 }
 
@@ -184,9 +177,7 @@ func TestRightsOfAnOperator(t *testing.T) {
 	lost := d.namespace + "-lost"
 	identify(t, lost)
 	role, err := os.ReadFile("../../../../config/users/operator.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	binding := strings.ReplaceAll(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -194,9 +185,7 @@ metadata: {name: NS-operator}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: trainyard-operator}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-operator}]
 `, "NS", d.namespace)
-	if err := world.cluster.Apply(t.Context(), string(role), binding); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.Apply(t.Context(), string(role), binding))
 	file := filepath.Join(t.TempDir(), "job.yaml")
 	const job = `
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -204,9 +193,7 @@ kind: TrainJob
 metadata: {name: new}
 spec: {runtimeRef: {name: fails}, trainer: {numNodes: 1}}
 `
-	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(file, []byte(job), 0o600))
 	as := "--as=" + d.namespace + "-operator"
 	for _, args := range []string{
 		"cordon " + d.east, "drain --wait " + lost, "uncordon " + d.east + " " + lost, "forget --yes " + lost, "adopt", "clusters",

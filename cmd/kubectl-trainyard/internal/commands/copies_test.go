@@ -8,10 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // quarantine sets the unknown copies in a worker's status, possibly none.
@@ -126,9 +127,7 @@ func TestUnknownCopiesAreListed(t *testing.T) {
 	}
 	complete := start(t, "__complete", "adopt", east, namespace+"/u")
 	complete.wait(t)
-	if diff := cmp.Diff(namespace+"/urgent\n:4\n", complete.out.String()); diff != "" {
-		t.Errorf("completion (-want +got):\n%s", diff)
-	}
+	check.Diff(t, namespace+"/urgent\n:4\n", complete.out.String(), "completion")
 }
 
 func TestDecisionsThatCannotBe(t *testing.T) {

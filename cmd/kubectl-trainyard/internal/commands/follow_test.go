@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // printMore makes a pod print the part of text that it has not printed yet.
@@ -39,9 +40,7 @@ func wantEnd(t *testing.T, c *call, out string, notes ...string) {
 	if code := c.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if diff := cmp.Diff(out, c.out.String()); diff != "" {
-		t.Errorf("standard output (-want +got):\n%s", diff)
-	}
+	check.Diff(t, out, c.out.String(), "standard output")
 	for _, note := range notes {
 		if !strings.Contains(c.err.String(), note) {
 			t.Errorf("want %q on stderr, got:\n%s", note, &c.err)
@@ -103,9 +102,7 @@ func TestFollowAcrossRestartOfContainer(t *testing.T) {
 	restartContainer(t, &pod)
 	c.awaitOut(t, "before\nafter\n")
 	c.awaitErr(t, `container "node" of pod "`+pod.Name+`" has restarted (it had ended with exit code 137: OOMKilled)`)
-	if err := world.dynamic.Resource(trainJobs).Namespace(namespace).Delete(t.Context(), "crashes", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.dynamic.Resource(trainJobs).Namespace(namespace).Delete(t.Context(), "crashes", metav1.DeleteOptions{}))
 	wantEnd(t, c, "before\nafter\n", `TrainJob "crashes" was deleted`)
 }
 
@@ -158,13 +155,9 @@ func TestFollowOutlivesTheAPIServer(t *testing.T) {
 	c := start(t, "logs", "-n", namespace, "outage", "-f", "--tail", "1")
 	c.awaitOut(t, "two\n")
 	pod := awaitPods(t, j, corev1.PodRunning, 1)[0]
-	if err := world.cluster.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.KillAPIServer())
 	c.awaitErr(t, "was cut off and is asked for again")
-	if err := world.cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.StartAPIServer(t.Context()))
 	printMore(t, &pod, logOf, "one\ntwo\nthree")
 	c.awaitOut(t, "two\nthree\n")
 	endPod(t, &pod)

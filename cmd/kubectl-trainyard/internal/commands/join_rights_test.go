@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestStolenTokens checks what the rights that join grants are good for.
@@ -27,9 +28,7 @@ func TestStolenTokens(t *testing.T) {
 	}
 	defer leave(t, "robbed")
 	credentials, err := kubeconfigs.Parse(kubeconfigOfJoined(t, "robbed"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Run("TokenOfOneWorkerIsUnknownToAnother", func(t *testing.T) {
 		config := rest.AnonymousClientConfig(world.cluster.Config)
 		config.BearerToken = credentials.Config.BearerToken

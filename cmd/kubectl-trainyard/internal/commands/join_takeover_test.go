@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/registration"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestJoinTakesOver joins a worker that the scripts of an earlier release have registered. The hub gets a token that is
@@ -44,9 +45,7 @@ func TestJoinTakesOver(t *testing.T) {
 		t.Error("the hub keeps the lasting token")
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	token, err := kubeconfigs.ParseServiceAccountToken(config.BearerToken)
 	if err != nil || time.Until(token.Expires) > registration.DefaultTokenLife {
 		t.Errorf("the new token is %+v: %v", token, err)
@@ -66,9 +65,7 @@ func makeOld(t *testing.T, worker string) []byte {
 	if err != nil || len(bound.Items) != 1 {
 		t.Fatalf("%d Secrets for tokens: %v", len(bound.Items), err)
 	}
-	if err := far.Secrets("trainyard-system").Delete(ctx, bound.Items[0].Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, far.Secrets("trainyard-system").Delete(ctx, bound.Items[0].Name, metav1.DeleteOptions{}))
 	lasting := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub-token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "trainyard-hub"}},
 		Type:       corev1.SecretTypeServiceAccountToken,
@@ -78,22 +75,14 @@ func makeOld(t *testing.T, worker string) []byte {
 	}
 	// There is no controller that fills the Secret. A token that is bound to nothing stands for the lasting token.
 	request, err := far.ServiceAccounts("trainyard-system").CreateToken(ctx, "trainyard-hub", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	config, err := clientcmd.Load(kubeconfigOfJoined(t, worker))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo].Token = request.Status.Token
 	data, err := clientcmd.Write(*config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	secret, err := hub.Secrets("trainyard-system").Get(ctx, worker+"-kubeconfig", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	secret.Labels, secret.Data = nil, map[string][]byte{kubeconfigs.SecretKey: data}
 	if _, err := hub.Secrets("trainyard-system").Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -110,9 +99,7 @@ func TestLeaveSparesAnOldHub(t *testing.T) {
 		t.Fatal(errOut)
 	}
 	crd := "../../../../config/crd/worker"
-	if err := far.cluster.InstallCRDs(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, far.cluster.InstallCRDs(t.Context(), crd))
 	lease := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "trainyard.dev/v1alpha1", "kind": "ExecutionLease", "metadata": map[string]any{"name": other},
 		"spec": map[string]any{"fenceAfter": "1m"},
@@ -139,9 +126,7 @@ func TestLeaveSparesAnOldHub(t *testing.T) {
 	if _, err := far.kubernetes.CoreV1().ServiceAccounts("trainyard-system").Get(t.Context(), "trainyard-hub", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := leases.Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, leases.Delete(t.Context(), other, metav1.DeleteOptions{}))
 	leave(t, worker)
 }
 
@@ -155,9 +140,7 @@ func TestLeaveNamesTheHelmRelease(t *testing.T) {
 	patch := `{"metadata": {"annotations": {"meta.helm.sh/release-name": "yard", "meta.helm.sh/release-namespace": "kubeflow-system"}}}`
 	_, err := far.kubernetes.CoreV1().ServiceAccounts("trainyard-system").Patch(t.Context(), "trainyard-hub", types.MergePatchType,
 		[]byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	out, errOut, code := onPair(t, "leave", worker, "--force")
 	want := "Helm release yard, which Helm shows as deployed: helm --kubeconfig " + far.cluster.KubeconfigPath +
 		" --kube-context far uninstall yard --namespace kubeflow-system"
@@ -180,19 +163,13 @@ func TestJoinComparesClocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hub, err := registration.NewCluster(registration.HubSide, "", world.cluster.Config, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			worker, err := registration.NewCluster(registration.WorkerSide, "", skewed(far.cluster.Config, tc.skew), true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			items, err := registration.NewJoin(hub, worker, registration.Options{
 				Name: "skewed", Namespace: "trainyard-system", Agent: registration.AgentNone, TokenLife: registration.DefaultTokenLife,
 			}, func(string) error { return nil }).Preflight(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			var lines []string
 			for _, item := range items {
 				lines = append(lines, item.String())

@@ -22,6 +22,7 @@ import (
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/registration"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -64,9 +65,7 @@ func state(t *testing.T, worker string) map[string]any {
 	look := func(side string, client dynamic.Interface, group, version, resource, namespace string) {
 		list, err := client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).
 			Namespace(namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		for i := range list.Items {
 			o := &list.Items[i]
 			if !strings.Contains(o.GetName(), "trainyard-hub") && !strings.Contains(o.GetName(), worker) && !strings.Contains(o.GetName(), "trainyard-marks") {
@@ -137,15 +136,11 @@ func TestJoinAndLeave(t *testing.T) {
 	if again := kubeconfigOfJoined(t, "joined"); !bytes.Equal(again, token) {
 		t.Error("the second join has made a new token")
 	}
-	if diff := cmp.Diff(before, state(t, "joined")); diff != "" {
-		t.Errorf("the second join has changed (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, state(t, "joined"), "the second join has changed")
 	if out, _, code = onPair(t, "leave", "joined", "--force", "--dry-run=server"); code != 0 || !strings.Contains(out, "deleted (server dry run)") {
 		t.Errorf("the dry run of leave ends with %d:\n%s", code, out)
 	}
-	if diff := cmp.Diff(before, state(t, "joined")); diff != "" {
-		t.Errorf("the dry run of leave has changed (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, state(t, "joined"), "the dry run of leave has changed")
 	leave(t, "joined")
 	leave(t, "joined")
 }
@@ -153,9 +148,7 @@ func TestJoinAndLeave(t *testing.T) {
 func kubeconfigOfJoined(t *testing.T, worker string) []byte {
 	t.Helper()
 	secret, err := world.kubernetes.CoreV1().Secrets("trainyard-system").Get(t.Context(), worker+"-kubeconfig", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return secret.Data[kubeconfigs.SecretKey]
 }
 
@@ -168,9 +161,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 	defer leave(t, "taken")
 	worker, err := far.kubernetes.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	patch(t, workers, "", "taken", fmt.Sprintf(`{"status":{"clusterID":%q}}`, worker.UID), "status")
 	hub := world.cluster.KubeconfigPath
 	cases := map[string]struct {
@@ -196,9 +187,7 @@ func TestJoinRefuses(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff(before, state(t, "taken")); diff != "" {
-		t.Errorf("a join that was refused has changed (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, state(t, "taken"), "a join that was refused has changed")
 }
 
 // cutter loses the answer to one request that writes, and fails all that follow.
@@ -266,9 +255,7 @@ func TestJoinIsInterrupted(t *testing.T) {
 		_, err = l.Unregister(t.Context(), worker)
 		return err
 	}
-	if err := join(hub, far); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, join(hub, far))
 	joined := state(t, worker)
 	for n := 1; ; n++ {
 		// Each round begins with a worker that has joined. leave is interrupted and repeated, and then join is.
@@ -305,8 +292,6 @@ func pairOf(t *testing.T, cut *cutter) (hub, worker *registration.Cluster) {
 	if err == nil {
 		worker, err = registration.NewCluster(registration.WorkerSide, "", cut.wrap(far.cluster.Config), false)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return hub, worker
 }

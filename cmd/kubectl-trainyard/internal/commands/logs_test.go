@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -169,9 +170,7 @@ func TestWhyThereIsNoLog(t *testing.T) {
 				j := job{name: "old", namespace: namespace, runtime: "fails"}
 				j.create(t)
 				awaitEnd(t, j, "Complete")
-				if err := world.dynamic.Resource(jobSets).Namespace(namespace).Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, world.dynamic.Resource(jobSets).Namespace(namespace).Delete(t.Context(), "old", metav1.DeleteOptions{}))
 				awaitPods(t, j, corev1.PodSucceeded, 0)
 			},
 		},
@@ -204,14 +203,10 @@ func dispatched(t *testing.T, namespace, name, worker string) {
 	j := job{name: name, namespace: namespace, runtime: "fails", spec: "managedBy: kueue.x-k8s.io/multikueue"}
 	j.create(t)
 	u, err := world.dynamic.Resource(trainJobs).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	err = world.cluster.Apply(t.Context(), fmt.Sprintf(`{apiVersion: trainyard.dev/v1alpha1, kind: Dispatch, metadata: {name: %s, namespace: %s},
 		spec: {trainJob: {name: %s, uid: %s}, attempt: 0}}`, name, namespace, name, u.GetUID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { // Other tests list all Dispatches.
 		if err := world.dynamic.Resource(dispatches).Namespace(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -251,9 +246,7 @@ func TestCompletion(t *testing.T) {
 				t.Fatalf("exit code %d: %s", code, &c.err)
 			}
 			want := strings.Join(append(tc.want, ":4"), "\n") + "\n" // 4: no file names.
-			if diff := cmp.Diff(want, c.out.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, want, c.out.String(), tc.reason)
 		})
 	}
 }
@@ -313,9 +306,7 @@ metadata: {name: user, namespace: NS}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: user}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: user}]
 `, "NS", namespace))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	j := job{name: "allowed", namespace: namespace, runtime: "fails", nodes: 2, annotations: map[string]string{logOf: "one"}}
 	j.create(t)
 	awaitEnd(t, j, "Complete")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // unreachable is a cluster that no command reaches: what a command says of its arguments comes first.
@@ -28,9 +29,7 @@ current-context: c
 // Each command that takes a name takes TYPE/NAME too, and no other type.
 func TestTypesOfArguments(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(unreachable), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(kubeconfig, []byte(unreachable), 0o600))
 	const worker, job = "worker", "job"
 	names := map[string][]string{
 		worker: {"east", "workercluster/east", "workerclusters/east", "wc/east", "workercluster.trainyard.dev/east", "WorkerCluster/east",

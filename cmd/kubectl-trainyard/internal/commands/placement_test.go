@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // hubWith makes the world's cluster a hub, with two workers whose names begin with the namespace's name, a running job,
@@ -46,9 +47,7 @@ metadata: {name: user, namespace: NS}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: user}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-user}]
 `, "NS", namespace)
-	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.Apply(t.Context(), manifest))
 	t.Cleanup(func() { // Other tests list all workers, and all Dispatches.
 		all := world.dynamic.Resource(dispatches).Namespace(namespace)
 		if err := all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
@@ -86,18 +85,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-user}]
 func record(t *testing.T, j job) {
 	t.Helper()
 	object, err := world.dynamic.Resource(trainJobs).Namespace(j.namespace).Get(t.Context(), j.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	manifest := fmt.Sprintf(`
 apiVersion: trainyard.dev/v1alpha1
 kind: Dispatch
 metadata: {name: %[1]s, namespace: %[2]s}
 spec: {trainJob: {name: %[1]s, uid: %[3]s}, attempt: 0, podSets: [{name: node, count: 4, requests: {nvidia.com/gpu: 8}}]}
 `, j.name, j.namespace, object.GetUID())
-	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, world.cluster.Apply(t.Context(), manifest))
 }
 
 func TestPlacementCommands(t *testing.T) {
@@ -110,9 +105,7 @@ kind: TrainJob
 metadata: {name: new}
 spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
 `
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(file, []byte(manifest), 0o600))
 	east := namespace + "-east"
 	user := " --as=" + namespace + "-user"
 	tests := map[string]struct {
@@ -197,9 +190,7 @@ spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer:
 `,
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	// Nothing listens at this server, so that a request would fail.
@@ -208,9 +199,7 @@ spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer:
 	if code := c.wait(t); code != 0 || c.err.String() != "" {
 		t.Errorf("exit code %d, stderr %q", code, &c.err)
 	}
-	if diff := cmp.Diff("default/"+namespace+"-east", c.out.String()); diff != "" {
-		t.Errorf("decision (-want +got):\n%s", diff)
-	}
+	check.Diff(t, "default/"+namespace+"-east", c.out.String(), "decision")
 	list, err := world.dynamic.Resource(trainJobs).Namespace(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=new"})
 	if err != nil || len(list.Items) > 0 {
 		t.Errorf("%d TrainJobs were created, %v", len(list.Items), err)
@@ -234,9 +223,7 @@ func TestPlacementCompletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, append([]string{"__complete", "-n", namespace}, tc.args...)...)
 			c.wait(t)
-			if diff := cmp.Diff(tc.want, c.out.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Diff(t, tc.want, c.out.String(), "")
 		})
 	}
 }

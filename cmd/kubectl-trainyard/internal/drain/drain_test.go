@@ -4,14 +4,15 @@
 package drain_test
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/drain"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 type edit func(*v1alpha1.Dispatch)
@@ -84,9 +85,8 @@ func TestFates(t *testing.T) {
 			if tc.want == "waits for its turn" {
 				want = []string{} // Nothing has changed.
 			}
-			if diff := cmp.Diff(want, progress.Look([]*v1alpha1.Dispatch{dispatch("a", tc.edits...)})); diff != "" {
-				t.Errorf("%s: lines (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, want, progress.Look([]*v1alpha1.Dispatch{dispatch("a", tc.edits...)}),
+				fmt.Sprintf("%s: lines", tc.reason))
 			if stay, leave := progress.Counts(); stay != tc.stay || leave != tc.leave {
 				t.Errorf("%s: %d stay and %d leave, want %d and %d", tc.reason, stay, leave, tc.stay, tc.leave)
 			}
@@ -118,9 +118,7 @@ func TestHolders(t *testing.T) {
 		{dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"))}, want: []string{}},
 		{dispatches: []*v1alpha1.Dispatch{dispatch("a", evicted), dispatch("y", on(""), drained)}, want: []string{"trainjob n/a evicting: worker east is drained"}},
 	} {
-		if diff := cmp.Diff(look.want, progress.Look(look.dispatches)); diff != "" {
-			t.Errorf("look %d (-want +got):\n%s", i, diff)
-		}
+		check.Diff(t, look.want, progress.Look(look.dispatches), fmt.Sprintf("look %d", i))
 	}
 	if stay, leave := progress.Counts(); stay != 0 || leave != 1 {
 		t.Errorf("%d jobs stay and %d leave, want one to leave", stay, leave)
@@ -148,9 +146,7 @@ func TestProgress(t *testing.T) {
 		{dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", on("north"))}, want: []string{}},
 	}
 	for i, look := range looks {
-		if diff := cmp.Diff(look.want, progress.Look(look.dispatches)); diff != "" {
-			t.Errorf("look %d (-want +got):\n%s", i, diff)
-		}
+		check.Diff(t, look.want, progress.Look(look.dispatches), fmt.Sprintf("look %d", i))
 	}
 	if stay, leave := progress.Counts(); stay+leave != 0 {
 		t.Errorf("%d jobs stay and %d leave at the end", stay, leave)

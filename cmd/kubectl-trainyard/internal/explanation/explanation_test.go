@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/explanation"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -259,12 +259,8 @@ Attempts:
 		t.Run(name, func(t *testing.T) {
 			tc.observation.Now = now
 			var out bytes.Buffer
-			if err := explanation.Describe(&out, tc.observation, tc.wide); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), out.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Must(t, explanation.Describe(&out, tc.observation, tc.wide))
+			check.Diff(t, strings.TrimPrefix(tc.want, "\n"), out.String(), tc.reason)
 		})
 	}
 }
@@ -416,9 +412,7 @@ func TestStates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			observation := explanation.Observation{Job: tc.job, Dispatch: tc.dispatch, Place: tc.place, Length: 5, Now: now}
-			if err := explanation.Describe(&out, observation, false); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, explanation.Describe(&out, observation, false))
 			for _, want := range tc.want {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("no %q in: %s\n%s", want, tc.reason, &out)

@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -133,9 +134,7 @@ lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>|24|16Gi
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), printed(t, fleet.Table(tc.of, now), tc.wide)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, strings.TrimPrefix(tc.want, "\n"), printed(t, fleet.Table(tc.of, now), tc.wide), tc.reason)
 		})
 	}
 }
@@ -146,9 +145,7 @@ var gap = regexp.MustCompile(` {2,}`)
 func printed(t *testing.T, table *metav1.Table, wide bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, &b); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, &b))
 	var lines []string
 	for line := range strings.Lines(b.String()) {
 		lines = append(lines, gap.ReplaceAllString(strings.TrimSpace(line), "|"))
@@ -194,9 +191,7 @@ func TestWorkers(t *testing.T) {
 			workers, notes := fleet.Workers([]v1alpha1.WorkerCluster{tc.cluster}, tc.dispatches)
 			w := workers[0]
 			got := seen{Free: w.Nodes.Free(gpu), Assigned: w.Assigned, Queued: w.Queued, NotReady: w.NotReady, Notes: notes}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
 			if all := w.Allocatable[gpu]; all != 24 {
 				t.Errorf("%s: allocatable %d, want 24", tc.reason, all)
 			}

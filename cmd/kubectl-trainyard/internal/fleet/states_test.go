@@ -4,14 +4,15 @@
 package fleet_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func paused(message string) metav1.Condition {
@@ -65,12 +66,8 @@ func TestStatesOfAWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := worker("w")
 			tc.edit(&w)
-			if diff := cmp.Diff(tc.want, fleet.Ready(&w, now)); diff != "" {
-				t.Errorf("%s: Ready() (-want +got):\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.notes, fleet.Notes([]v1alpha1.WorkerCluster{w})); diff != "" {
-				t.Errorf("%s: Notes() (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, fleet.Ready(&w, now), fmt.Sprintf("%s: Ready()", tc.reason))
+			check.Diff(t, tc.notes, fleet.Notes([]v1alpha1.WorkerCluster{w}), fmt.Sprintf("%s: Notes()", tc.reason))
 		})
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/forget"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -122,13 +122,9 @@ THE RISK: `,
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			c := forget.Consequences{Worker: lost, Dispatches: tc.dispatches, Tombstones: tc.tombstones, Now: now}
-			if err := forget.Describe(&out, c); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, forget.Describe(&out, c))
 			text, risk, _ := strings.Cut(out.String(), "THE RISK: ")
-			if diff := cmp.Diff(tc.want, text+"THE RISK: "); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, text+"THE RISK: ", tc.reason)
 			for _, want := range []string{"jobs go on there", "run again elsewhere", "If it returns", "kubectl annotate workercluster east trainyard.dev/forget-"} {
 				if !strings.Contains(risk, want) {
 					t.Errorf("no %q in: %s", want, risk)

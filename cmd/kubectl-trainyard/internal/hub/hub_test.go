@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func newHub(t *testing.T, handler http.HandlerFunc) *hub.Hub {
@@ -21,9 +22,7 @@ func newHub(t *testing.T, handler http.HandlerFunc) *hub.Hub {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	h, err := hub.New(&rest.Config{Host: server.URL}, "prod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return h
 }
 
@@ -60,9 +59,7 @@ func TestUnreachable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	h, err := hub.New(&rest.Config{Host: server.URL}, "prod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	const want = `unable to connect to the hub (context "prod"): list Dispatches: `
 	if _, err := h.Dispatches(t.Context(), ""); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("Dispatches() = %v, want %q", err, want)
@@ -85,9 +82,7 @@ func TestPages(t *testing.T) {
 		fmt.Fprintf(w, `{"kind":"DispatchList","apiVersion":"trainyard.dev/v1alpha1","metadata":{%s},"items":[%s]}`, next, item)
 	})
 	all, err := h.Dispatches(t.Context(), "n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if len(all) != 2 || all[0].Spec.Cluster != "east" || len(all[0].Labels) != 1 || all[1].Spec.Cluster != "" || len(all[1].Labels) != 1 {
 		t.Errorf("Dispatches() = %+v, want two that share nothing", all)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -65,9 +66,7 @@ func testSnapshot(t *testing.T, job *trainer.TrainJob, pods ...testPod) *snapsho
 	t.Helper()
 	job.Name, job.Namespace, job.CreationTimestamp = "job", "team", metav1.NewTime(epoch)
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	u := &unstructured.Unstructured{Object: object}
 	u.SetGroupVersionKind(trainjobs.GroupVersionKind)
 	var all []*corev1.Pod
@@ -75,9 +74,7 @@ func testSnapshot(t *testing.T, job *trainer.TrainJob, pods ...testPod) *snapsho
 		all = append(all, pod.pod())
 	}
 	s, err := newSnapshot(u, nil, all, epoch.Add(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return s
 }
 
@@ -166,9 +163,7 @@ func TestNextRun(t *testing.T) {
 				last = &run{pod: tc.last.pod(), container: "node", number: tc.last.restarts}
 			}
 			next, err := nextRun(testSnapshot(t, &trainer.TrainJob{}, tc.pods...), trainerStep, 0, "", last)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			got := ""
 			if next != nil {
 				got = next.pod.Name

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const stamped = "2026-01-01T00:00:00Z one\n" +
@@ -87,9 +89,7 @@ func TestStamper(t *testing.T) {
 				s.again()
 				_, _ = s.Write([]byte(tc.again))
 			}
-			if diff := cmp.Diff(tc.want, got.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got.String(), tc.reason)
 		})
 	}
 }

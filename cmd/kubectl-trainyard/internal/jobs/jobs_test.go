@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func podSet(role v1alpha1.PodSetRole, count int32, pairs ...string) v1alpha1.PodSet {
@@ -116,9 +116,7 @@ func TestOrder(t *testing.T) {
 			for _, place := range NewWaitingList(tc.of, after(tc.created)) {
 				got = append(got, fmt.Sprintf("%d %s", place.Position, place.Name))
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
 		})
 	}
 }
@@ -203,9 +201,7 @@ func TestTable(t *testing.T) {
 		{2, "a", "b", int32(0), "<unknown>", "<unknown>", "60m", "of-b", ""},
 		{"-", "a", "lost", int32(0), "RuntimeNotFound", "<unknown>", "60m", "of-lost", ""},
 	}
-	if diff := cmp.Diff(want, cells(options)); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, cells(options), "table")
 	options = TableOptions{Now: start}
 	if got := cells(options); got[0][0] != "<unknown>" || got[0][1] != "a" || got[2][0] != "-" {
 		t.Errorf("%v: want no namespace, and no positions, which are not known", got)

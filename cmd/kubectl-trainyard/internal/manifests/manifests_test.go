@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var kinds = []schema.GroupVersionKind{
@@ -82,9 +83,7 @@ func TestWhatIsTaken(t *testing.T) {
 		job+"metadata: {name: a, managedFields: [{new: 1}]}\nstatus: {written: by a newer version}",
 		"apiVersion: trainyard.dev/v1alpha1\nkind: WorkerClusterList\nitems:\n- {apiVersion: trainyard.dev/v1alpha1, kind: WorkerCluster, metadata: {name: w}}",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if jobs, at := manifests.Of[*trainer.TrainJob](objects); len(jobs) != 1 || at[0] != `standard input: document 1 (TrainJob "a")` {
 		t.Errorf("jobs %v at %v, want one", jobs, at)
 	}
@@ -105,14 +104,10 @@ func TestWhatIsTaken(t *testing.T) {
 func TestPaths(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"b.yaml": job + "metadata: {name: b}", "a.json": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, "c.txt": "nothing"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	objects, err := manifests.Read(hub.Scheme(), kinds, nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	jobs, _ := manifests.Of[*trainer.TrainJob](objects)
 	if namespaces, _ := manifests.Of[*corev1.Namespace](objects); len(jobs) != 1 || len(namespaces) != 1 {
 		t.Errorf("%d jobs and %d namespaces, want one of each from the two files that are Kubernetes'", len(jobs), len(namespaces))
@@ -128,18 +123,12 @@ func TestPaths(t *testing.T) {
 
 func TestLayers(t *testing.T) {
 	behind, err := read("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {from: hub}}", "apiVersion: v1\nkind: Namespace\nmetadata: {name: b}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	front, err := read("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {from: file}}", job+"metadata: {name: a}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	both := front.Over(behind.Over(nil))
 	var list corev1.NamespaceList
-	if err := both.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, both.List(t.Context(), &list))
 	if len(list.Items) != 2 || list.Items[0].Labels["from"] != "file" || list.Items[1].Name != "b" {
 		t.Errorf("List() = %v, want a of the file and b of the hub", list.Items)
 	}
@@ -175,9 +164,7 @@ func TestWhatKubectlReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "jobs.yaml")
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, os.WriteFile(file, []byte(text), 0o600))
 			for from, stdin := range map[string]string{file: "", manifests.Stdin: text} {
 				objects, err := manifests.Read(hub.Scheme(), kinds, strings.NewReader(stdin), from)
 				if err != nil {
@@ -207,12 +194,8 @@ func utf16Text(order binary.AppendByteOrder, text string) string {
 
 func TestNamespaces(t *testing.T) {
 	objects, err := read(job+"metadata: {name: a}", job+"metadata: {name: b, namespace: theirs}", "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := objects.SetNamespace("mine", false); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, objects.SetNamespace("mine", false))
 	jobs, _ := manifests.Of[*trainer.TrainJob](objects)
 	if jobs[0].Namespace != "mine" || jobs[1].Namespace != "theirs" {
 		t.Errorf("namespaces %q and %q, want the default where there is none", jobs[0].Namespace, jobs[1].Namespace)

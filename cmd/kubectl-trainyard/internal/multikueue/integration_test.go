@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -129,12 +128,8 @@ func wantRun(t *testing.T, e *environment, wantCode int, wantOut, wantErr string
 	if code != wantCode {
 		t.Errorf("%s: exit code %d, want %d", args, code, wantCode)
 	}
-	if diff := cmp.Diff(lines(wantOut), lines(out)); diff != "" {
-		t.Errorf("%s: standard output (-want +got):\n%s", args, diff)
-	}
-	if diff := cmp.Diff(lines(wantErr), lines(err)); diff != "" {
-		t.Errorf("%s: standard error (-want +got):\n%s", args, diff)
-	}
+	check.Diff(t, lines(wantOut), lines(out), fmt.Sprintf("%s: standard output", args))
+	check.Diff(t, lines(wantErr), lines(err), fmt.Sprintf("%s: standard error", args))
 }
 
 // lines splits a text, so that differences are easy to read.
@@ -302,9 +297,7 @@ func only(out, text string) []string {
 
 func wantLines(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	check.Diff(t, want, got, what)
 }
 
 // TestImport follows an import through its repetitions.
@@ -336,9 +329,7 @@ func TestImport(t *testing.T) {
 		wantLines(t, flag+" -o name", only(out, "/"), "secret/east-kubeconfig", "workercluster.trainyard.dev/east",
 			"secret/west-kubeconfig", "workercluster.trainyard.dev/west", "dispatchpolicy.trainyard.dev/fleet")
 	}
-	if diff := cmp.Diff(before, e.versions(t)); diff != "" {
-		t.Errorf("dry runs have written (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, e.versions(t), "dry runs have written")
 
 	_, out, _ := run(t, e.hub.Cluster)
 	wantLines(t, "import", only(out, "created"), said("created")...)
@@ -352,9 +343,7 @@ func TestImport(t *testing.T) {
 		_, out, _ = run(t, e.hub.Cluster, flag)
 		wantLines(t, "again with "+flag, only(out, "unchanged"), said(done)...)
 	}
-	if diff := cmp.Diff(before, e.versions(t)); diff != "" {
-		t.Errorf("the same import has written (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, e.versions(t), "the same import has written")
 	e.repeat(t, before)
 }
 
@@ -364,17 +353,11 @@ func (e *environment) wantImported(t *testing.T, kubeconfig []byte) {
 	worker := &v1alpha1.WorkerCluster{}
 	check.Must(t, e.hub.Admin.Get(t.Context(), client.ObjectKey{Name: "east"}, worker))
 	connection := v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: "east-kubeconfig"}}
-	if diff := cmp.Diff(connection, worker.Spec.Connection); diff != "" {
-		t.Errorf("connection (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]string{"import.trainyard.dev/fleet": "true"}, worker.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	check.Diff(t, connection, worker.Spec.Connection, "connection")
+	check.Diff(t, map[string]string{"import.trainyard.dev/fleet": "true"}, worker.Labels, "labels")
 	secret := &corev1.Secret{}
 	check.Must(t, e.hub.Admin.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: "east-kubeconfig"}, secret))
-	if diff := cmp.Diff(map[string][]byte{"kubeconfig": kubeconfig}, secret.Data); diff != "" {
-		t.Errorf("Secret (-want +got):\n%s", diff)
-	}
+	check.Diff(t, map[string][]byte{"kubeconfig": kubeconfig}, secret.Data, "Secret")
 	policy := &v1alpha1.DispatchPolicy{}
 	check.Must(t, e.hub.Admin.Get(t.Context(), client.ObjectKey{Name: "fleet"}, policy))
 	in := func(key string, values ...string) *metav1.LabelSelector {
@@ -391,9 +374,7 @@ func (e *environment) wantImported(t *testing.T, kubeconfig []byte) {
 
 		WorkerQueue: v1alpha1.WorkerQueueFromJob,
 	}
-	if diff := cmp.Diff(want, policy.Spec); diff != "" {
-		t.Errorf("policy (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, policy.Spec, "policy")
 }
 
 // repeat changes what was imported, and what MultiKueue has, and imports again.
@@ -419,9 +400,7 @@ func (e *environment) repeat(t *testing.T, before map[string]string) {
 	if !worker.Spec.Unschedulable || worker.Labels["region"] != "east" || policy.Spec.Retention == nil {
 		t.Errorf("the import has changed what is not its own: %+v, %+v", worker, policy)
 	}
-	if diff := cmp.Diff([]v1alpha1.ClusterName{"east", "west"}, policy.Spec.Scoring[0].Order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []v1alpha1.ClusterName{"east", "west"}, policy.Spec.Scoring[0].Order, "order")
 	// What others have changed stays, and the import says so.
 	e.patch(t, "workercluster", "west", `{"spec":{"connection":{"kubeconfigSecretRef":{"name":"better"}}}}`)
 	code, out, _ := run(t, e.hub.Cluster)
@@ -587,9 +566,7 @@ func TestCutOver(t *testing.T) {
 	wantLines(t, "import after the cut-over", only(out, "dispatchpolicy/"), "dispatchpolicy/fleet unchanged")
 	wantLines(t, "state", only(out, "ClusterQueue team-b "), "ClusterQueue team-b (MultiKueueConfig fleet) is not dispatched by MultiKueue any more")
 	e.follow(t, out, "team-b", "Back to MultiKueue:", "ClusterQueue")
-	if diff := cmp.Diff(before, e.checks(t, "team-b")); diff != "" {
-		t.Errorf("checks after the way back (-want +got):\n%s", diff)
-	}
+	check.Diff(t, before, e.checks(t, "team-b"), "checks after the way back")
 }
 
 // follow runs the commands of a ClusterQueue between two titles.

@@ -6,7 +6,7 @@ package registration
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A tool on the worker must not take a copied CRD for its own: with the CRD it would delete all copies.
@@ -18,10 +18,6 @@ func TestCopiedCRDIsNotTracked(t *testing.T) {
 	source.Object["spec"] = map[string]any{"scope": "Namespaced"}
 	crd := newObject("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "trainjobs.trainer.kubeflow.org")
 	fillCRD(crd, source)
-	if diff := cmp.Diff(map[string]string{"app.kubernetes.io/name": "trainer"}, crd.GetLabels()); diff != "" {
-		t.Errorf("labels of the worker's CRD (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(source.Object["spec"], crd.Object["spec"]); diff != "" {
-		t.Errorf("spec of the worker's CRD (-want +got):\n%s", diff)
-	}
+	check.Diff(t, map[string]string{"app.kubernetes.io/name": "trainer"}, crd.GetLabels(), "labels of the worker's CRD")
+	check.Diff(t, source.Object["spec"], crd.Object["spec"], "spec of the worker's CRD")
 }

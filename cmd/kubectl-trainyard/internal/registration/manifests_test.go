@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestManifests builds the folders that the program contains, which fails if one of them refers to a folder that is not
@@ -19,9 +20,7 @@ func TestManifests(t *testing.T) {
 	}
 	for folder, names := range wanted {
 		objects, err := manifests(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		found := map[string]bool{}
 		for _, object := range objects {
 			found[name(object)] = true
@@ -51,9 +50,7 @@ func TestAgentImage(t *testing.T) {
 				f.deployments[agentDeployment] = deployment{namespace: "kubeflow-system", image: tc.present}
 			}
 			objects, err := f.workerObjects()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			for _, object := range objects {
 				if object.GetKind() != "Deployment" {
 					continue

@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const torch = `
@@ -85,9 +86,7 @@ func class(name string, value int, more string) string {
 func run(t *testing.T, documents ...string) (*simulation.Outcome, error) {
 	t.Helper()
 	objects, err := manifests.Read(hub.Scheme(), simulation.Kinds(), strings.NewReader(strings.Join(documents, "\n---\n")), "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return simulation.Run(t.Context(), objects.Over(nil), objects, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 }
 
@@ -159,20 +158,14 @@ status: {phase: Pending}`},
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			outcome, err := run(t, tc.documents...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			var got []string
 			for _, r := range outcome.Results {
 				d := r.Dispatch
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %d %s %s", d.Name, d.Spec.Cluster, d.Spec.Priority, d.Status.Reason, r.Policy)))
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-			if diff := cmp.Diff(tc.notes, outcome.Notes); diff != "" {
-				t.Errorf("notes, %s (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason)
+			check.Diff(t, tc.notes, outcome.Notes, fmt.Sprintf("notes, %s", tc.reason))
 		})
 	}
 }
@@ -216,18 +209,14 @@ func TestPrint(t *testing.T) {
 			"spec: {trainJob: {name: %[1]s, uid: %[1]s}, attempt: 0, priority: %[2]d}\nstatus: {phase: Waiting}\n", name, priority)
 	}
 	outcome, err := run(t, torch, worker("east", 2), worker("west", 2), waiting("first", 5), waiting("second", 0), waiting("later", -1), job("a", 1), job("b", 5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	first := outcome.Results[0]
 	chosen, other := first.Dispatch.Spec.Cluster, first.Equals[0]
 	var out bytes.Buffer
 	table := func(out io.Writer, table *metav1.Table) error {
 		return printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, out)
 	}
-	if err := outcome.Print(&out, table, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, outcome.Print(&out, table, time.Now()))
 	// The hash of the workers' names and the job's name decides between the two.
 	want := strings.NewReplacer("CHOSEN", string(chosen), "OTHER", string(other)).Replace(`
 TrainJob research/a would run on worker CHOSEN

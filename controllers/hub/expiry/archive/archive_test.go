@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -49,9 +49,7 @@ func entry(name string, at time.Time) archive.Entry {
 func open(t *testing.T, path string) *archive.Dir {
 	t.Helper()
 	dir, err := archive.NewDir(path, "manager-0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { _ = dir.Close() })
 	return dir
 }
@@ -60,9 +58,7 @@ func open(t *testing.T, path string) *archive.Dir {
 func names(t *testing.T, path string) []string {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer file.Close()
 	var found []string
 	lines := bufio.NewScanner(file)
@@ -80,21 +76,15 @@ func names(t *testing.T, path string) []string {
 func TestLine(t *testing.T) {
 	path := t.TempDir()
 	given := entry("job", noon)
-	if err := open(t, path).Keep(t.Context(), given); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, open(t, path).Keep(t.Context(), given))
 	data, err := os.ReadFile(filepath.Join(path, today))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if lines := strings.Count(string(data), "\n"); lines != 1 || strings.Contains(string(data), "managedFields") ||
 		strings.Contains(string(data), corev1.LastAppliedConfigAnnotation) {
 		t.Errorf("%d lines, want 1 without managed fields and kubectl's annotation: %s", lines, data)
 	}
 	var got archive.Entry
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.Unmarshal(data, &got))
 	if got.Dispatch.Kind != "Dispatch" || got.Dispatch.Status.History[0].Attempt != 3 || !got.ArchivedAt.Equal(noon) ||
 		got.TrainJob.GetAnnotations()["note"] != given.TrainJob.GetAnnotations()["note"] {
 		t.Errorf("the line is %s", data)
@@ -110,22 +100,14 @@ func TestLine(t *testing.T) {
 // TestNamesStayInside: no name of a job or of the process leads out of the directory, nor does a link in it.
 func TestNamesStayInside(t *testing.T) {
 	outside, path := t.TempDir(), filepath.Join(t.TempDir(), "archive")
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.Mkdir(path, 0o700))
 	dir, err := archive.NewDir(path, "../../manager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dir.Keep(t.Context(), entry("job", noon)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, dir.Keep(t.Context(), entry("job", noon)))
 	if found := names(t, filepath.Join(path, "trainjobs-2026-11-23-..%2F..%2Fmanager.jsonl")); len(found) != 1 {
 		t.Errorf("found %q", found)
 	}
-	if err := os.Symlink(filepath.Join(outside, "victim"), filepath.Join(path, today)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.Symlink(filepath.Join(outside, "victim"), filepath.Join(path, today)))
 	if err := open(t, path).Keep(t.Context(), entry("job", noon)); err == nil {
 		t.Error("Keep has followed a link out of the directory")
 	}
@@ -140,39 +122,26 @@ func TestFiles(t *testing.T) {
 	path := t.TempDir()
 	keep := func(dir *archive.Dir, name string, at time.Time) {
 		t.Helper()
-		if err := dir.Keep(t.Context(), entry(name, at)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, dir.Keep(t.Context(), entry(name, at)))
 	}
 	dir := open(t, path)
 	keep(dir, "one", noon)
 	keep(dir, "two", noon)
 	keep(dir, "tomorrow", noon.Add(12*time.Hour))
 	file, err := os.OpenFile(filepath.Join(path, today), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if _, err := file.WriteString(`{"trainJob":{"me`); err != nil {
 		t.Fatal(err)
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, file.Close())
 	after := open(t, path)
 	keep(after, "three", noon)
-	if diff := cmp.Diff([]string{"one", "two", `{"trainJob":{"me`, "three"}, names(t, filepath.Join(path, today))); diff != "" {
-		t.Errorf("file (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"tomorrow"}, names(t, filepath.Join(path, strings.Replace(today, "23", "24", 1)))); diff != "" {
-		t.Errorf("file of the next day (-want +got):\n%s", diff)
-	}
-	if err := os.Rename(filepath.Join(path, today), filepath.Join(path, "moved")); err != nil {
-		t.Fatal(err)
-	}
+	check.Diff(t, []string{"one", "two", `{"trainJob":{"me`, "three"}, names(t, filepath.Join(path, today)), "file")
+	check.Diff(t, []string{"tomorrow"}, names(t, filepath.Join(path, strings.Replace(today, "23", "24", 1))),
+		"file of the next day")
+	check.Must(t, os.Rename(filepath.Join(path, today), filepath.Join(path, "moved")))
 	keep(after, "four", noon)
-	if diff := cmp.Diff([]string{"four"}, names(t, filepath.Join(path, today))); diff != "" {
-		t.Errorf("new file (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{"four"}, names(t, filepath.Join(path, today)), "new file")
 }
 
 // TestSimultaneous: lines of several writers in this process do not mix.
@@ -200,32 +169,20 @@ func TestSimultaneous(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	path := t.TempDir()
 	dir := open(t, path)
-	if err := dir.Keep(t.Context(), entry("before", noon)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, dir.Keep(t.Context(), entry("before", noon)))
 	info, err := os.Stat(filepath.Join(path, today))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	signal.Ignore(syscall.SIGXFSZ)
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit))
 	full := syscall.Rlimit{Cur: uint64(info.Size()) + 20, Max: limit.Max}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full))
 	refused := dir.Keep(t.Context(), entry("refused", noon))
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 	if refused == nil {
 		t.Error("Keep has no error for what is not on disk")
 	}
-	if err := dir.Keep(t.Context(), entry("after", noon)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, dir.Keep(t.Context(), entry("after", noon)))
 	found := names(t, filepath.Join(path, today))
 	if len(found) != 3 || found[0] != "before" || found[2] != "after" {
 		t.Errorf("found %q, want a part of a line between two whole ones", found)
@@ -238,9 +195,7 @@ func endpoint(t *testing.T, handle http.HandlerFunc) (server *httptest.Server, t
 	server = httptest.NewTLSServer(handle)
 	t.Cleanup(server.Close)
 	tokenFile = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(tokenFile, []byte("first\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(tokenFile, []byte("first\n"), 0o600))
 	return server, tokenFile
 }
 
@@ -252,20 +207,12 @@ func TestEndpoint(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	})
 	kept, err := archive.NewEndpoint(server.URL+"/jobs", tokenFile, server.Client().Transport)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, token := range []string{"first", "renewed"} {
-		if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := kept.Keep(t.Context(), entry("job", noon)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(tokenFile, []byte(token+"\n"), 0o600))
+		check.Must(t, kept.Keep(t.Context(), entry("job", noon)))
 	}
-	if diff := cmp.Diff([]string{"POST Bearer first", "POST Bearer renewed"}, tokens); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{"POST Bearer first", "POST Bearer renewed"}, tokens, "requests")
 	var got archive.Entry
 	if err := json.Unmarshal([]byte(bodies[0]), &got); err != nil || got.TrainJob.GetName() != "job" {
 		t.Errorf("the body is %s", bodies[0])
@@ -286,17 +233,13 @@ func TestEndpointRefuses(t *testing.T) {
 	})
 	for path, want := range map[string]string{"/full": "507", "/moved": "307"} {
 		kept, err := archive.NewEndpoint(server.URL+path, tokenFile, server.Client().Transport)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if err := kept.Keep(t.Context(), entry("job", noon)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%s: Keep() = %v, want %s in few words", path, err, want)
 		}
 	}
 	unknown, err := archive.NewEndpoint(server.URL, tokenFile, nil) // The test's CA is not the system's.
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if err := unknown.Keep(t.Context(), entry("job", noon)); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("Keep() = %v, want that it does not trust the server", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // nobody is connected.
@@ -56,9 +57,7 @@ func startedDecider() *testDecider {
 func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []types.NamespacedName {
 	t.Helper()
 	d.workers, d.woken = workers, nil
-	if err := d.Pass(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, d.Pass(t.Context()))
 	return d.woken
 }
 
@@ -66,9 +65,7 @@ func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []typ
 func (d *testDecider) enter(t *testing.T, job queue.Job) dispatch.Decision {
 	t.Helper()
 	_, waits, err := d.Enter(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return waits
 }
 

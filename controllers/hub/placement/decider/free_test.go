@@ -4,9 +4,9 @@
 package decider
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestUnbound(t *testing.T) {
@@ -36,9 +37,7 @@ func TestUnbound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, unbound(podSets, test.pods)); diff != "" {
-				t.Errorf("unbound(): %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, unbound(podSets, test.pods), fmt.Sprintf("unbound(): %s", test.reason))
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // reportedYard is a queue.Fleet of one worker with a CapacityReport.
@@ -147,9 +148,7 @@ func usualReport() *v1alpha1.CapacityReport {
 // the decider of all workers reads it.
 func FuzzReport(f *testing.F) {
 	usual, err := json.Marshal(usualReport())
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.Must(f, err)
 	f.Add(usual)
 	for _, seed := range hostileReports {
 		f.Add([]byte(seed))

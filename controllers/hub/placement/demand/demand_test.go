@@ -4,10 +4,10 @@
 package demand
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const torch = `
@@ -114,18 +115,12 @@ func newTestDeriver(t testing.TB) *Deriver {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, trainer.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, add(s))
 	}
 	nowhere, err := client.New(&rest.Config{Host: "http://127.0.0.1:1"}, client.Options{Scheme: s, Mapper: meta.NewDefaultRESTMapper(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	d, err := NewDeriver(t.Context(), nowhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return d
 }
 
@@ -183,9 +178,7 @@ func TestDerive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var spec trainer.TrainingRuntimeSpec
-			if err := yaml.UnmarshalStrict([]byte(test.runtime), &spec); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, yaml.UnmarshalStrict([]byte(test.runtime), &spec))
 			job := &trainer.TrainJob{Spec: trainer.TrainJobSpec{
 				RuntimeRef: trainer.RuntimeRef{Name: "r", Kind: new("ClusterTrainingRuntime"), APIGroup: new("trainer.kubeflow.org")},
 				Trainer:    test.trainer,
@@ -194,9 +187,7 @@ func TestDerive(t *testing.T) {
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Fatalf("derive: %v, want %q: %s", err, test.err, test.reason)
 			}
-			if diff := cmp.Diff(test.want, got.PodSets); diff != "" {
-				t.Errorf("derive(): %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, got.PodSets, fmt.Sprintf("derive(): %s", test.reason))
 		})
 	}
 }
@@ -226,9 +217,7 @@ func TestTolerationsOfFlavors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var spec trainer.TrainingRuntimeSpec
-			if err := yaml.UnmarshalStrict([]byte(torch), &spec); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, yaml.UnmarshalStrict([]byte(torch), &spec))
 			job := &trainer.TrainJob{Spec: trainer.TrainJobSpec{
 				RuntimeRef:     trainer.RuntimeRef{Name: "r", Kind: new("ClusterTrainingRuntime"), APIGroup: new("trainer.kubeflow.org")},
 				RuntimePatches: test.patches,
@@ -237,12 +226,8 @@ func TestTolerationsOfFlavors(t *testing.T) {
 				trainjobs.OnNodes("node", map[string]string{"zone": "b"}, test.flavor),
 			}))
 			got, err := d.derive(job, &spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got.PodSets[0].Tolerations); diff != "" {
-				t.Errorf("tolerations: %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Must(t, err)
+			check.Diff(t, test.want, got.PodSets[0].Tolerations, fmt.Sprintf("tolerations: %s", test.reason))
 			if zone := got.PodSets[0].NodeSelector["zone"]; zone != "b" {
 				t.Errorf("the pods go to zone %q, want that of the flavor", zone)
 			}

@@ -16,15 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // jobOf returns a job and its runtime.
 func jobOf(t testing.TB, runtime string, resources corev1.ResourceList) (*trainer.TrainJob, *trainer.TrainingRuntimeSpec) {
 	t.Helper()
 	spec := &trainer.TrainingRuntimeSpec{}
-	if err := yaml.UnmarshalStrict([]byte(runtime), spec); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, yaml.UnmarshalStrict([]byte(runtime), spec))
 	job := &trainer.TrainJob{Spec: trainer.TrainJobSpec{
 		RuntimeRef: trainer.RuntimeRef{Name: "r", Kind: new("ClusterTrainingRuntime"), APIGroup: new("trainer.kubeflow.org")},
 	}}

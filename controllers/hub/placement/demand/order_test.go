@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // An initializer has the nodes for itself only if the other jobs wait for its end.
@@ -66,18 +66,14 @@ func TestConcurrentInitializers(t *testing.T) {
 			}
 			trainJob, spec := jobOf(t, runtime.String(), nil)
 			demand, err := d.derive(trainJob, spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			var got []string
 			for _, podSet := range demand.PodSets {
 				if podSet.Concurrent {
 					got = append(got, podSet.Name)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("concurrent initializers: %s (-want +got)\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, got, fmt.Sprintf("concurrent initializers: %s", test.reason))
 		})
 	}
 }

@@ -4,12 +4,14 @@
 package demand
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const tunedMPI = `
@@ -92,16 +94,12 @@ func TestUnmergedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var spec trainer.TrainingRuntimeSpec
-			if err := yaml.UnmarshalStrict([]byte(test.runtime), &spec); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, yaml.UnmarshalStrict([]byte(test.runtime), &spec))
 			got, err := d.derive(&trainer.TrainJob{Spec: trainer.TrainJobSpec{
 				RuntimeRef: trainer.RuntimeRef{Name: "r", Kind: new("ClusterTrainingRuntime"), APIGroup: new("trainer.kubeflow.org")},
 				Trainer:    &trainer.Trainer{ResourcesPerNode: test.resources},
 			}}, &spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			merged, unmerged := map[string]corev1.ResourceList{}, map[string]corev1.ResourceList(nil)
 			for i := range got.PodSets {
 				set := &got.PodSets[i]
@@ -112,12 +110,8 @@ func TestUnmergedRequests(t *testing.T) {
 					unmerged[set.Name] = set.UnmergedRequests
 				}
 			}
-			if diff := cmp.Diff(test.merged, merged); diff != "" {
-				t.Errorf("requests: %s (-want +got):\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(test.unmerged, unmerged); diff != "" {
-				t.Errorf("unmerged requests: %s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.merged, merged, fmt.Sprintf("requests: %s", test.reason))
+			check.Diff(t, test.unmerged, unmerged, fmt.Sprintf("unmerged requests: %s", test.reason))
 		})
 	}
 }

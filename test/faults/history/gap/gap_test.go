@@ -122,9 +122,7 @@ func (h *hub) wrong(d *v1alpha1.Dispatch, want ...string) {
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // A suspended job is placed, copied and evicted, and another job comes, while the recorder's watch has a gap. The

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
@@ -75,12 +74,8 @@ func TestRounds(t *testing.T) {
 			t.Errorf("nobody was nominated at %v", at)
 		}
 	}
-	if diff := cmp.Diff([]time.Duration{6 * time.Minute, 11 * time.Minute}, times); diff != "" {
-		t.Errorf("rounds (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]int{3, 6, 6, 9}, nominated); diff != "" {
-		t.Errorf("nominated before and after each round (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []time.Duration{6 * time.Minute, 11 * time.Minute}, times, "rounds")
+	check.Diff(t, []int{3, 6, 6, 9}, nominated, "nominated before and after each round")
 	r.begin(&stream.Job{ID: 5}, time.Hour)
 	r.end(&stream.Job{ID: 5})
 	if r.next() != world.Never {
@@ -105,7 +100,5 @@ func TestLine(t *testing.T) {
 		order = append(order, g.jobs[0].ID)
 		g.pop()
 	}
-	if diff := cmp.Diff([]int{3, 0, 1, 2}, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []int{3, 0, 1, 2}, order, "order")
 }

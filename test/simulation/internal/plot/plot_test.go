@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/report"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
@@ -38,14 +39,10 @@ func TestWellFormed(t *testing.T) {
 			run("<one> & \"two\"", 1, 0, 0, 30, 4000), run("<one> & \"two\"", 2, 0, 7), run("zero", 1, 0, 0), run("empty", 1),
 		}),
 	}
-	if err := plots.Write(folder); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, plots.Write(folder))
 	for _, name := range []string{"wait-by-size.svg", "wait-cdf.svg", "utilisation.svg"} {
 		data, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		texts := textsOf(t, name, string(data))
 		for _, want := range []string{"<one> & \"two\"", "zero"} {
 			if !strings.Contains(texts, want) {

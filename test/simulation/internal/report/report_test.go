@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 	"github.com/trainyard/trainyard/test/simulation/internal/yard"
@@ -61,9 +61,7 @@ func TestSummarize(t *testing.T) {
 			{Name: "priority 0", Wait: Wait{Jobs: 2, Mean: 20, P50: 0, P95: 40, P99: 40}},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Summary{}), cmpopts.EquateApprox(0, 1e-3)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "", cmpopts.IgnoreUnexported(Summary{}), cmpopts.EquateApprox(0, 1e-3))
 }
 
 func TestCombine(t *testing.T) {
@@ -77,9 +75,8 @@ func TestCombine(t *testing.T) {
 	if got := totals[0].Wait; got.Mean != 12 || math.Abs(got.Deviation-2*math.Sqrt2) > 1e-9 {
 		t.Errorf("10 and 14 are %+v, want 12 ±2.83", got)
 	}
-	if diff := cmp.Diff([]Size{{Name: "1 GPU", Jobs: 4, Mean: totals[0].Wait}}, totals[0].Sizes()); diff != "" {
-		t.Errorf("sizes without jobs are to be left out (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []Size{{Name: "1 GPU", Jobs: 4, Mean: totals[0].Wait}}, totals[0].Sizes(),
+		"sizes without jobs are to be left out")
 }
 
 func TestDuration(t *testing.T) {
@@ -98,27 +95,17 @@ func TestOutputs(t *testing.T) {
 		{System: "two", Seed: 1, Sizes: []Part{{Name: "1 GPU", Wait: Wait{Jobs: 1}}}},
 	}
 	var table, document, lines bytes.Buffer
-	if err := Table(&table, Combine(runs)); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, Table(&table, Combine(runs)))
 	for _, want := range []string{"3 jobs never got their nodes", "1m30s", "DECIDING"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table has no %q:\n%s", want, table.String())
 		}
 	}
-	if err := JSON(&document, runs); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, JSON(&document, runs))
 	var read []Summary
-	if err := json.Unmarshal(document.Bytes(), &read); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(runs, read, cmpopts.IgnoreUnexported(Summary{})); diff != "" {
-		t.Errorf("JSON (-want +got):\n%s", diff)
-	}
-	if err := CSV(&lines, runs); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.Unmarshal(document.Bytes(), &read))
+	check.Diff(t, runs, read, "JSON", cmpopts.IgnoreUnexported(Summary{}))
+	check.Must(t, CSV(&lines, runs))
 	records, err := csv.NewReader(&lines).ReadAll()
 	if err != nil || len(records) != 5 || records[2][2] != "1 GPU" || records[2][4] != "90.0000" {
 		t.Errorf("CSV is %v, error %v", records, err)

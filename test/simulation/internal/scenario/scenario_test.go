@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
@@ -24,9 +25,7 @@ func TestBuiltIn(t *testing.T) {
 	}
 	for name, want := range map[string][3]int{"mixed": {40, 1008, 7040}, "large": {1000, 1000000, 7200000}} {
 		s, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		workers, nodes, gpus := s.Size()
 		if got := [3]int{workers, nodes, gpus}; got != want {
 			t.Errorf("%s has %v workers, nodes and GPUs, want %v", name, got, want)
@@ -51,23 +50,16 @@ cooldown: 3h
 
 func TestScenario(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "small.yaml")
-	if err := os.WriteFile(name, []byte(small), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(name, []byte(small), 0o600))
 	s, err := Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]stream.Pool{{Product: "A100", GPUs: 80}, {Product: "L4", GPUs: 24}}, s.Pools()); diff != "" {
-		t.Errorf("pools (-want +got):\n%s", diff)
-	}
+	check.Must(t, err)
+	check.Diff(t, []stream.Pool{{Product: "A100", GPUs: 80}, {Product: "L4", GPUs: 24}}, s.Pools(), "pools")
 	var names []string
 	for _, w := range s.Workers() {
 		names = append(names, w.Name)
 	}
-	if diff := cmp.Diff([]string{"a-000", "b-000", "a-001", "a-002", "b-001", "a-003"}, names); diff != "" {
-		t.Errorf("each kind is to be spread over the list (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{"a-000", "b-000", "a-001", "a-002", "b-001", "a-003"}, names,
+		"each kind is to be spread over the list")
 	if want := (world.Span{From: time.Hour, To: 3 * time.Hour}); s.Measured() != want || s.End() != 6*time.Hour {
 		t.Errorf("measured is %v and the end %v, want %v and 6h", s.Measured(), s.End(), want)
 	}
@@ -99,9 +91,7 @@ func TestLoadFaults(t *testing.T) {
 // TestAdapt: if the fleet lacks the GPUs for which a job asks, the job may have any GPUs.
 func TestAdapt(t *testing.T) {
 	s, err := parse([]byte(small))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	jobs := []stream.Job{
 		{Pods: []stream.Pods{{Products: []string{"V100", "L4"}}}}, {Pods: []stream.Pods{{Products: []string{"V100"}}}}, {Pods: []stream.Pods{{}}},
 	}

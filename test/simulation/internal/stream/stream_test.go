@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func lognormal(median time.Duration, sigma float64, longest time.Duration) Lognormal {
@@ -31,9 +33,7 @@ func spec() Spec {
 func TestLoad(t *testing.T) {
 	s, pools, end := spec(), []Pool{{Product: "A100", GPUs: 1000}, {Product: "L4", GPUs: 300}}, 1000*time.Hour
 	jobs, err := s.Generate(1, pools, 0.85, end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	work, large, a100, urgent := map[string]float64{}, 0.0, 0.0, 0.0
 	for i := range jobs {
 		j := &jobs[i]
@@ -67,15 +67,11 @@ func TestGenerateRepeats(t *testing.T) {
 	s := spec()
 	generate := func(seed uint64, pools ...Pool) []Job {
 		jobs, err := s.Generate(seed, pools, 0.5, 100*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return jobs
 	}
 	a100, l4 := Pool{Product: "A100", GPUs: 100}, Pool{Product: "L4", GPUs: 100}
-	if diff := cmp.Diff(generate(1, a100, l4), generate(1, l4, a100)); diff != "" {
-		t.Errorf("the order of the pools makes a difference:\n%s", diff)
-	}
+	check.Diff(t, generate(1, a100, l4), generate(1, l4, a100), "the order of the pools makes a difference")
 	if cmp.Equal(generate(1, a100), generate(2, a100)) {
 		t.Error("another seed gives the same jobs")
 	}
@@ -86,9 +82,7 @@ func TestGenerateRepeats(t *testing.T) {
 		}
 	}
 	Sort(alone)
-	if diff := cmp.Diff(generate(1, a100), alone); diff != "" {
-		t.Errorf("the jobs of one pool depend on the other:\n%s", diff)
-	}
+	check.Diff(t, generate(1, a100), alone, "the jobs of one pool depend on the other")
 }
 
 func TestGenerateNoClass(t *testing.T) {

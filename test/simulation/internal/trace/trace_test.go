@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
@@ -47,9 +46,7 @@ const example = `[
 
 func TestReadPhilly(t *testing.T) {
 	got, err := ReadPhilly("log.json", strings.NewReader(example))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := &Trace{
 		Jobs: []stream.Job{
 			{ID: 0, Name: "d", Duration: 5 * time.Second, Pods: []stream.Pods{{Count: 1, GPUs: 1}}},
@@ -60,9 +57,7 @@ func TestReadPhilly(t *testing.T) {
 		},
 		Omitted: map[string]int{"without an attempt": 1, "with an attempt without start or end": 1},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "")
 }
 
 func TestReadPhillyFaults(t *testing.T) {
@@ -115,12 +110,8 @@ func TestReadPAI(t *testing.T) {
 	for name, in := range map[string]string{"Published": tasks, "WithNames": header + tasks} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadPAI("tasks.csv", strings.NewReader(in), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Must(t, err)
+			check.Diff(t, want, got, "")
 		})
 	}
 }
@@ -128,13 +119,9 @@ func TestReadPAI(t *testing.T) {
 // TestReadPAISubmissions: a job is submitted when the table of jobs says so.
 func TestReadPAISubmissions(t *testing.T) {
 	submissions, err := ReadPAIJobs("jobs.csv", strings.NewReader("job_b,inst,user,Terminated,900.0,1739200.0\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	got, err := ReadPAI("tasks.csv", strings.NewReader(tasks), submissions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if got.Jobs[0].Name != "job_b" || got.Jobs[1].Submitted != 100*time.Second {
 		t.Errorf("job_b was submitted at 900 and job_a began at 1000, but the jobs are %+v", got.Jobs)
 	}
@@ -148,9 +135,7 @@ openb-pod-0061,11908,47104,1,1000,,BE,Pending,10001278,10001403,
 
 func TestReadOpenB(t *testing.T) {
 	got, err := ReadOpenB("pods.csv", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := &Trace{
 		Jobs: []stream.Job{
 			{ID: 0, Name: "openb-pod-0005", Duration: 4 * time.Second, Pods: []stream.Pods{{Count: 1, Millicores: 20000}}},
@@ -160,9 +145,7 @@ func TestReadOpenB(t *testing.T) {
 		},
 		Omitted: map[string]int{"that were never scheduled, or have not ended": 1},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "")
 }
 
 func TestTableFaults(t *testing.T) {
@@ -230,9 +213,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	read := func(t *testing.T, got *Trace, err error) []stream.Job {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		for i := range got.Jobs {
 			got.Jobs[i].Name = ""
 		}
@@ -240,41 +221,27 @@ func TestRoundTrip(t *testing.T) {
 	}
 	t.Run("Philly", func(t *testing.T) {
 		var out bytes.Buffer
-		if err := WritePhilly(&out, jobs); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, WritePhilly(&out, jobs))
 		got, err := ReadPhilly("log.json", &out)
 		want := []stream.Job{jobs[0], jobs[1]}
 		for i := range want {
 			want[i].Pods = []stream.Pods{{Count: jobs[i].Pods[0].Count, GPUs: jobs[i].Pods[0].GPUs}}
 		}
-		if diff := cmp.Diff(want, read(t, got, err)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Diff(t, want, read(t, got, err), "")
 	})
 	t.Run("PAI", func(t *testing.T) {
 		var tasks, table bytes.Buffer
-		if err := WritePAI(&tasks, &table, jobs); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, WritePAI(&tasks, &table, jobs))
 		submissions, err := ReadPAIJobs("jobs.csv", &table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		got, err := ReadPAI("tasks.csv", &tasks, submissions)
-		if diff := cmp.Diff(jobs, read(t, got, err)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Diff(t, jobs, read(t, got, err), "")
 	})
 	t.Run("OpenB", func(t *testing.T) {
 		var out bytes.Buffer
-		if err := WriteOpenB(&out, jobs); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, WriteOpenB(&out, jobs))
 		got, err := ReadOpenB("pods.csv", &out)
-		if diff := cmp.Diff(jobs[:1], read(t, got, err)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Diff(t, jobs[:1], read(t, got, err), "")
 	})
 }
 
@@ -284,9 +251,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(OpenB, pods)
 	f.Fuzz(func(t *testing.T, format, in string) {
 		name := filepath.Join(t.TempDir(), "trace")
-		if err := os.WriteFile(name, []byte(in), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(name, []byte(in), 0o600))
 		got, err := Read(format, name, "")
 		if err != nil {
 			return

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
@@ -95,9 +96,7 @@ func TestBind(t *testing.T) {
 					t.Fatalf("job %d fits, but its pods have no nodes", i)
 				}
 			}
-			if diff := cmp.Diff(tc.want, rooms(w.Levels)); diff != "" {
-				t.Errorf("%s: what is free (-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, rooms(w.Levels), fmt.Sprintf("%s: what is free", tc.reason))
 		})
 	}
 }
@@ -147,9 +146,7 @@ func TestFragments(t *testing.T) {
 	w.Run(s)
 	// Both jobs are on one node, which is full until 10 and has 3 free until 30. The end of the last job ends the time.
 	want := Usage{Available: 16 * 30, Running: 3*10 + 5*30, Free: 8*10 + 11*20, Partial: 3 * 20}
-	if diff := cmp.Diff(want, w.Result().Usage); diff != "" {
-		t.Errorf("usage (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, w.Result().Usage, "usage")
 }
 
 // TestPending: a gang that has some of its nodes holds them, and gets the rest before a later gang.
@@ -170,13 +167,9 @@ func TestPending(t *testing.T) {
 	for _, r := range w.Result().Records {
 		ends = append(ends, int(r.Ended.Seconds()))
 	}
-	if diff := cmp.Diff([]int{100, 40, 200, 210}, ends); diff != "" {
-		t.Errorf("when jobs ended (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []int{100, 40, 200, 210}, ends, "when jobs ended")
 	want := Usage{Available: 16 * 45, Running: 8*35 + 8*45, Held: 8 * 10}
-	if diff := cmp.Diff(want, w.Result().Usage); diff != "" {
-		t.Errorf("usage from 5 to 50 s (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, w.Result().Usage, "usage from 5 to 50 s")
 	if got := w.Result().Records[2].Pending; got != 90*time.Second {
 		t.Errorf("the third job waited %v for its nodes, want 90 s", got)
 	}
@@ -208,9 +201,7 @@ func TestEvict(t *testing.T) {
 	if second.Ended != 30*time.Second || second.Evictions != 0 {
 		t.Errorf("the second job is %+v", second)
 	}
-	if diff := cmp.Diff([]int{2, 1, 0, 0}, s.freed); diff != "" {
-		t.Errorf("who has left a worker (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []int{2, 1, 0, 0}, s.freed, "who has left a worker")
 }
 
 // TestLevelsWithout: LevelsWithout equals Levels after the jobs are gone.
@@ -235,8 +226,6 @@ func TestLevelsWithout(t *testing.T) {
 	}
 	for _, ids := range [][]int{{}, {1}, {0, 2}, {0, 1, 2}} {
 		got := rooms(func(visit func(*GroupSpec, Room, int)) { w.LevelsWithout(0, ids, visit) })
-		if diff := cmp.Diff(left(ids...), got); diff != "" {
-			t.Errorf("without %v (-want +got):\n%s", ids, diff)
-		}
+		check.Diff(t, left(ids...), got, fmt.Sprintf("without %v", ids))
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
@@ -60,9 +60,7 @@ func TestFleet(t *testing.T) {
 		{At: 100 * time.Second, Free: 2, Assigned: 1, Victims: 1}, // When the first job would have ended, had it not been stopped.
 		{At: 165 * time.Second, Free: 6},
 	}
-	if diff := cmp.Diff(want, o.seen); diff != "" {
-		t.Errorf("what dispatch saw (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, o.seen, "what dispatch saw")
 	if e := o.Effort(); e.Placed != 3 || e.Answered == 0 || e.Took != time.Duration(e.Passes)*time.Second {
 		t.Errorf("effort is %+v", e)
 	}
@@ -77,12 +75,8 @@ func TestWithout(t *testing.T) {
 	w.Place(&jobs[0], 0)
 	f.touch(0)
 	o := f.Occupancy("w")
-	if diff := cmp.Diff(f.Empty("w").Groups(), o.Without([]types.UID{"0"}).Groups()); diff != "" {
-		t.Errorf("without the only job (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(f.Workers()[0].Nodes.Groups(), o.Without(nil).Groups()); diff != "" {
-		t.Errorf("without nobody (-want +got):\n%s", diff)
-	}
+	check.Diff(t, f.Empty("w").Groups(), o.Without([]types.UID{"0"}).Groups(), "without the only job")
+	check.Diff(t, f.Workers()[0].Nodes.Groups(), o.Without(nil).Groups(), "without nobody")
 	if got := podSetsOf(&jobs[0]); dispatch.FromList(got[0].Requests)[gpu] != 2 || got[0].Count != 3 {
 		t.Errorf("the demand is %+v", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestClassify(t *testing.T) {
@@ -46,9 +46,7 @@ func TestClassify(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			request, err := http.NewRequestWithContext(t.Context(), tc.method, "https://server"+tc.path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			request.Header.Set("Content-Type", tc.contentType)
 			got := ""
 			if classified, ok := classify(request); ok {
@@ -65,7 +63,5 @@ func TestMinus(t *testing.T) {
 	get, post := Request{Verb: "GET", Resource: "a"}, Request{Verb: "POST", Resource: "a"}
 	put := Request{Verb: "PUT", Resource: "a"}
 	got := Counts{get: 3, post: 2}.Minus(Counts{get: 1, post: 2, put: 4})
-	if diff := cmp.Diff(Counts{get: 2, put: -4}, got); diff != "" {
-		t.Errorf("difference (-want +got):\n%s", diff)
-	}
+	check.Diff(t, Counts{get: 2, put: -4}, got, "difference")
 }

@@ -3,7 +3,11 @@
 
 package measure
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
+)
 
 func TestExposition(t *testing.T) {
 	e, err := ParseExposition([]byte(`# HELP jobs Jobs by {cluster}.
@@ -13,9 +17,7 @@ jobs{cluster="b"} 3.5 1700000000000
 
 size_bytes 1.5e+06
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if e.Series != 3 {
 		t.Errorf("%d series, want 3: comments and empty lines are none", e.Series)
 	}

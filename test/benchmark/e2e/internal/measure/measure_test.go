@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestParse(t *testing.T) {
@@ -25,17 +24,13 @@ apiserver_request_total{code="200",component="",dry_run="",group="",resource="",
 apiserver_request_slo_duration_seconds_count{resource="trainjobs",verb="POST"} 1
 `
 	got, err := parse([]byte(metrics))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := api.Counts{
 		{Verb: "POST", Resource: "trainjobs"}:                         302,
 		{Verb: "POST", Resource: "workloads", DryRun: true}:           1500,
 		{Verb: "PATCH", Resource: "trainjobs", Subresource: "status"}: 7,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "requests")
 }
 
 func TestSum(t *testing.T) {
@@ -50,9 +45,7 @@ func TestSum(t *testing.T) {
 		{Verb: "LIST", Resource: "trainjobs"}:               5,
 		{Verb: "LIST", Resource: "services"}:                3,
 	})
-	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 333}, got); diff != "" {
-		t.Errorf("sums (-want +got):\n%s", diff)
-	}
+	check.Diff(t, Sums{Reads: 9, Writes: 3, Background: 333}, got, "sums")
 }
 
 func TestUsageOfThisProcess(t *testing.T) {
@@ -68,12 +61,8 @@ func TestUsageOfThisProcess(t *testing.T) {
 // TestCPUMinus: a role that is new has used nothing before. A role that has used less than before has lost a process.
 func TestCPUMinus(t *testing.T) {
 	got, err := CPU{"hub: etcd": 3, "benchmark": 5}.Minus(CPU{"hub: etcd": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(CPU{"hub: etcd": 500, "benchmark": 1250}, got.PerJob(4)); diff != "" {
-		t.Errorf("milliseconds per job (-want +got):\n%s", diff)
-	}
+	check.Must(t, err)
+	check.Diff(t, CPU{"hub: etcd": 500, "benchmark": 1250}, got.PerJob(4), "milliseconds per job")
 	for name, later := range map[string]CPU{"one of two": {"workers: etcd": 1}, "the only one": {}} {
 		if _, err := later.Minus(CPU{"workers: etcd": 2}); err == nil {
 			t.Errorf("%s has ended, and there is no error", name)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestContrast(t *testing.T) {
@@ -48,9 +49,7 @@ func TestContrast(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := contrastOf(tc.present, tc.baseline)
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(contrast{}), cmpopts.EquateNaNs()); diff != "" {
-				t.Errorf("%s\n(-want +got):\n%s", tc.reason, diff)
-			}
+			check.Diff(t, tc.want, got, tc.reason, cmp.AllowUnexported(contrast{}), cmpopts.EquateNaNs())
 		})
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // run is a run that keeps to the budget.
@@ -53,9 +52,7 @@ func TestTargets(t *testing.T) {
 		"2. jobs/s, 10 workers, 100 ms, of multikueue-tuned's": true,
 		"2. jobs/s, 10 workers, 100 ms, of ours at 0 ms":       true,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("targets that are met (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "targets that are met")
 }
 
 func TestExceeded(t *testing.T) {
@@ -94,9 +91,7 @@ func TestCPUTable(t *testing.T) {
 | trainyard | 2 | 0 ms | burst | 2.0 | 8.0 | 10.0 | 0.10 |
 | floor | 2 | 0 ms | one at a time | 1.0 | - | 1.0 | 0.10 |
 `
-	if diff := cmp.Diff(want, r.cpuTable()); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, r.cpuTable(), "table")
 }
 
 // TestAdd: what is measured again replaces what was, and the rest stays.
@@ -110,9 +105,7 @@ func TestAdd(t *testing.T) {
 		{System: Trainyard, Workers: 2, Burst: run(3), Idle: run(2)}, {System: Trainyard, Workers: 3, Burst: run(4)},
 		{System: Trainyard, Workers: 3, Replicas: 2, Burst: run(5)},
 	}
-	if diff := cmp.Diff(want, r.Results); diff != "" {
-		t.Errorf("results (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, r.Results, "results")
 }
 
 // TestWritten: what is written can be read again, and drawings are XML without numbers that are none.
@@ -121,16 +114,10 @@ func TestWritten(t *testing.T) {
 	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(1), Idle: run(0), Live: &scenario.Live{Jobs: 5}, Rate: &scenario.Rate{}})
 	r.Add(&Result{System: Floor, Workers: 2, Burst: run(200), Idle: run(3), Finished: []scenario.Finished{{}, {Jobs: 7}}})
 	folder := t.TempDir()
-	if err := r.Write(folder); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, r.Write(folder))
 	again, err := Read(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(r, again); diff != "" {
-		t.Errorf("what was read (-written +read):\n%s", diff)
-	}
+	check.Must(t, err)
+	check.Diff(t, r, again, "what was read")
 	for _, c := range r.charts() {
 		d := xml.NewDecoder(strings.NewReader(c.svg()))
 		for err == nil {
