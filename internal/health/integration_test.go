@@ -6,8 +6,6 @@ package health
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,9 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,8 +34,7 @@ const (
 )
 
 // TestOnACluster checks what the real scheduler, Job controller and node lifecycle controller write. The pods come
-// through a cache with this package's selector, transform and index. What the pod garbage collector writes when a node is
-// deleted takes a minute, and TestHoleNodeFailure of controllers/worker/trainjob waits for it.
+// through a cache with this package's selector, transform and index.
 func TestOnACluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	cluster, err := clusters.Start(t.Context(), trainingCluster())
@@ -52,22 +47,22 @@ func TestOnACluster(t *testing.T) {
 	w := newWitness(t, cluster)
 
 	running := w.create(jobSet("running", 2, podTemplate(8, map[string]string{clusters.RunForAnnotation: "forever"})))
-	w.create(jobSet("large", 2, podTemplate(9, nil)))
-	w.create(jobSet("crashing", 1, podTemplate(0, map[string]string{
+	large := w.create(jobSet("large", 2, podTemplate(9, nil)))
+	crashing := w.create(jobSet("crashing", 1, podTemplate(0, map[string]string{
 		clusters.RunForAnnotation: "10ms", clusters.FailAnnotation: "ValueError: loss is NaN",
 	})))
 
-	w.await("large", Unschedulable, "^pod large-node-0-0-[a-z0-9]+ \\(trainer 0\\) and others: no node for it: Insufficient nvidia.com/gpu$")
+	w.await(large, Unschedulable, "^pod large-node-0-0-[a-z0-9]+ \\(trainer 0\\) and others: no node for it: Insufficient nvidia.com/gpu$")
 	w.awaitReady(running, 2)
 	w.readWarnings()
-	w.await("crashing", CrashLoop, "^pod crashing-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01]: "+
+	w.await(crashing, CrashLoop, "^pod crashing-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01]: "+
 		"container \"main\" ended with exit code 1: ValueError: loss is NaN$")
-	if got := w.told("running"); len(got) > 0 {
-		t.Errorf("a job whose pods run: %v", got)
-	}
+	trouble, err := w.diagnose(running)
+	check.Must(t, err)
+	check.Diff(t, (*Trouble)(nil), trouble, "a job whose pods run")
 
 	check.Must(t, cluster.Process("kwok").Signal(syscall.SIGSTOP))
-	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01] and others: the node is not ready$")
+	w.await(running, NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01] and others: the node is not ready$")
 }
 
 // readWarnings checks what Events of the real Job controller say, and of a kubelet that cannot mount a volume.
@@ -165,17 +160,12 @@ func jobSet(name string, nodes int32, template corev1.PodTemplateSpec) *jobsetv1
 	}
 }
 
-// witness sees every event of a cache of pods. After each event, it diagnoses as if the jobs had begun an hour ago.
+// witness diagnoses what a cache of pods shows, as if the jobs had begun an hour ago.
 type witness struct {
 	t     *testing.T
 	admin client.Client
 	cache cache.Cache
 	since time.Time
-
-	mu      sync.Mutex
-	pods    map[types.NamespacedName]*corev1.Pod // under mu, and all below
-	last    map[string]*Trouble
-	history map[string][]Trouble
 }
 
 func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
@@ -194,75 +184,15 @@ func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
 		&corev1.Pod{}: {Label: Selector(), Transform: transform},
 	}})
 	check.Must(t, err)
-	w := &witness{
-		t: t, admin: admin, cache: pods, since: time.Now(),
-		pods: map[types.NamespacedName]*corev1.Pod{}, last: map[string]*Trouble{}, history: map[string][]Trouble{},
-	}
-	w.start()
-	return w
-}
-
-func (w *witness) start() {
-	w.t.Helper()
-	check.Must(w.t, w.cache.IndexField(w.t.Context(), &corev1.Pod{}, JobSetIndex, IndexByJobSet))
-	informer, err := w.cache.GetInformer(w.t.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false))
-	check.Must(w.t, err)
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { w.see(o.(*corev1.Pod), true) },
-		UpdateFunc: func(old, o any) { w.see(o.(*corev1.Pod), Changed(old.(*corev1.Pod), o.(*corev1.Pod))) },
-		DeleteFunc: func(o any) {
-			if pod, ok := o.(*corev1.Pod); ok {
-				w.forget(pod)
-			}
-		},
-	}); err != nil {
-		w.t.Fatal(err)
-	}
+	check.Must(t, pods.IndexField(t.Context(), &corev1.Pod{}, JobSetIndex, IndexByJobSet))
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- w.cache.Start(ctx) }()
-	w.t.Cleanup(func() {
+	go func() { stopped <- pods.Start(ctx) }()
+	t.Cleanup(func() {
 		cancel()
-		if err := <-stopped; err != nil {
-			w.t.Error(err)
-		}
+		check.Must(t, <-stopped)
 	})
-}
-
-// see records a pod and diagnoses. If Changed drops the event, the diagnosis must not change.
-func (w *witness) see(pod *corev1.Pod, passes bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pods[client.ObjectKeyFromObject(pod)] = pod
-	w.diagnose(pod, passes)
-}
-
-func (w *witness) forget(pod *corev1.Pod) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.pods, client.ObjectKeyFromObject(pod))
-	w.diagnose(pod, true)
-}
-
-func (w *witness) diagnose(pod *corev1.Pod, passes bool) {
-	job, _ := JobSetOf(pod)
-	in := Input{Since: w.since}
-	for _, p := range w.pods {
-		if key, _ := JobSetOf(p); key == job {
-			in.Pods = append(in.Pods, p)
-		}
-	}
-	trouble, _ := Diagnose(in, Limits{Unschedulable: time.Minute, CrashLoops: 3}, w.since.Add(time.Hour))
-	if same(w.last[job.Name], trouble) {
-		return
-	}
-	if !passes {
-		w.t.Errorf("pod %s: the diagnosis is %v and then %v, and Changed does not say so", pod.Name, w.last[job.Name], trouble)
-	}
-	w.last[job.Name] = trouble
-	if trouble != nil {
-		w.history[job.Name] = append(w.history[job.Name], *trouble)
-	}
+	return &witness{t: t, admin: admin, cache: pods, since: time.Now()}
 }
 
 func (w *witness) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
@@ -271,22 +201,24 @@ func (w *witness) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	return js
 }
 
-// told returns all troubles of a job so far.
-func (w *witness) told(job string) []Trouble {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.history[job])
+func (w *witness) diagnose(js *jobsetv1alpha2.JobSet) (*Trouble, error) {
+	pods, err := List(w.t.Context(), w.cache, js)
+	if err != nil {
+		return nil, err
+	}
+	trouble, _ := Diagnose(Input{Since: w.since, Pods: pods}, Limits{Unschedulable: time.Minute, CrashLoops: 3}, w.since.Add(time.Hour))
+	return trouble, nil
 }
 
-// await waits until a job has had this trouble at any time.
-func (w *witness) await(job, reason, message string) {
+// await waits until a job has this trouble.
+func (w *witness) await(js *jobsetv1alpha2.JobSet, reason, message string) {
 	w.t.Helper()
 	start := time.Now()
-	gomega.NewWithT(w.t).Eventually(func() []Trouble { return w.told(job) }, waitLimit, 50*time.Millisecond).Should(
-		gomega.ContainElement(gomega.And(
+	gomega.NewWithT(w.t).Eventually(func() (*Trouble, error) { return w.diagnose(js) }, waitLimit, 50*time.Millisecond).Should(
+		gomega.HaveValue(gomega.And(
 			gomega.HaveField("Reason", reason), gomega.HaveField("Message", gomega.MatchRegexp(message)),
-		)), "job %s", job)
-	w.t.Logf("%s had %s after %s", job, reason, time.Since(start).Round(time.Second))
+		)), "job %s", js.Name)
+	w.t.Logf("%s had %s after %s", js.Name, reason, time.Since(start).Round(time.Second))
 }
 
 // awaitReady waits until the cache has this number of ready pods of a JobSet.
