@@ -24,11 +24,7 @@ func watch(t *testing.T, path string) <-chan string {
 	w.Add(path)
 	done := make(chan error, 1)
 	go func() { done <- w.Start(t.Context()) }()
-	t.Cleanup(func() {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, <-done) })
 	return changes
 }
 

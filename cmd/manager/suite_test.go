@@ -131,11 +131,7 @@ func (w *world) holdLease(t *testing.T) {
 	check.Must(t, w.admin.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: key, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("the test"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now,
 	}}))
-	t.Cleanup(func() {
-		if err := w.admin.Delete(context.Background(), &coordinationv1.Lease{ObjectMeta: key}); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, w.admin.Delete(context.Background(), &coordinationv1.Lease{ObjectMeta: key})) })
 }
 
 func (w *world) serving() []string {

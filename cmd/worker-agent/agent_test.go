@@ -117,11 +117,7 @@ func TestMissingCRDsAreAwaited(t *testing.T) {
 	setUp(t)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := bare.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, bare.Stop()) })
 	a := &stage.Program{Health: freeAddress(t)}
 	a.Process, err = bare.Run(t.Context(), "worker-agent", world.binary, "--kubeconfig="+bare.KubeconfigPath,
 		"--health-probe-bind-address="+a.Health, "--metrics-bind-address=0", "--leader-elect=false")
@@ -168,11 +164,7 @@ func TestNoPodOfAJob(t *testing.T) {
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	}
 	check.Must(t, world.client.Create(t.Context(), quota))
-	t.Cleanup(func() {
-		if err := world.client.Delete(context.Background(), quota); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, world.client.Delete(context.Background(), quota)) })
 	eventually(t, "quota to count", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)).To(gomega.Succeed())
 		g.Expect(quota.Status.Hard).NotTo(gomega.BeEmpty())

@@ -76,11 +76,7 @@ func startBenchmark(b *testing.B) (*clusters.Cluster, client.Client, string) {
 	check.Must(b, err)
 	cluster, err := clusters.Start(b.Context(), clusters.Options{Name: "bench", CRDs: crds})
 	check.Must(b, err)
-	b.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
+	b.Cleanup(func() { check.Must(b, cluster.Stop()) })
 	check.Must(b, cluster.ApplyTrainerRuntimes(b.Context(), "torch_distributed.yaml"))
 	scheme := apiruntime.NewScheme()
 	check.Must(b, trainjob.AddToScheme(scheme))

@@ -78,9 +78,7 @@ func patchCRD(t *testing.T) {
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
 	check.Must(t, err)
 	t.Cleanup(func() {
-		if err := world.cluster.ApplyFiles(context.Background(), filepath.Join(module, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml")); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, world.cluster.ApplyFiles(context.Background(), filepath.Join(module, "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml")))
 	})
 	_, err = world.cluster.Kubectl(t.Context(), "patch", "crd", "trainjobs.trainer.kubeflow.org", "--type=json",
 		"--patch-file", "../../config/crd/trainjob-any-manager/patch.yaml")

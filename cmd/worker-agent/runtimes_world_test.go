@@ -110,11 +110,7 @@ func bindVolumes(t *testing.T, count int) {
 		"--kubeconfig="+world.cluster.KubeconfigPath, "--controllers=persistentvolume-binder-controller",
 		"--leader-elect=false", "--secure-port=0")
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := binder.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, binder.Stop()) })
 }
 
 func create(t *testing.T, object client.Object) {

@@ -39,11 +39,7 @@ func TestOnACluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	cluster, err := clusters.Start(t.Context(), trainingCluster())
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, cluster.Stop()) })
 	w := newWitness(t, cluster)
 
 	running := w.create(jobSet("running", 2, podTemplate(8, map[string]string{clusters.RunForAnnotation: "forever"})))

@@ -22,11 +22,7 @@ func TestBaseline(t *testing.T) {
 	check.Must(t, os.WriteFile(filepath.Join(dir, "crd.yaml"), []byte(widgets), 0o600))
 	all, err := StartAll(t.Context(), Options{Name: "one", CRDs: []string{dir}}, Options{Name: "two", CRDs: []string{dir}})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := StopAll(all...); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, StopAll(all...)) })
 	identities := map[string]string{}
 	for _, c := range all {
 		kind := c.dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})

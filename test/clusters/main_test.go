@@ -99,10 +99,6 @@ func startCluster(t *testing.T, o Options) *Cluster {
 	c, err := Start(t.Context(), o)
 	check.Must(t, err)
 	t.Logf("Cluster %q started in %v", c.Name, time.Since(started).Round(time.Millisecond))
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, c.Stop()) })
 	return c
 }

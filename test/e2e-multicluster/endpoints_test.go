@@ -74,11 +74,7 @@ func accountToken(t *testing.T, name, role string) string {
 	}
 	for _, object := range []client.Object{account, binding} {
 		check.Must(t, y.Hub.Create(t.Context(), object))
-		t.Cleanup(func() {
-			if err := y.Hub.Delete(context.Background(), object); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { check.Must(t, y.Hub.Delete(context.Background(), object)) })
 	}
 	request := &authenticationv1.TokenRequest{}
 	check.Must(t, y.Hub.SubResource("token").Create(t.Context(), account, request))

@@ -57,9 +57,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 	check.Must(t, y.Yard.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")))
 	t.Cleanup(func() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "huge-0"}}
-		if err := y.Workers[large].Delete(context.Background(), node); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
+		check.Must(t, client.IgnoreNotFound(y.Workers[large].Delete(context.Background(), node)))
 	})
 	select {
 	case at := <-placed:

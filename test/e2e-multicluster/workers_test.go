@@ -31,11 +31,7 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	check.Must(t, err)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := bare.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, bare.Stop()) })
 	server, err := y.Yard.Workers[small].ServerFromPods()
 	check.Must(t, err)
 	bad := strings.NewReplacer(

@@ -87,11 +87,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s.Runs(job, worker, 1)
 	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, clusters.WorkerCRDs)})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := again.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, again.Stop()) })
 	there, err := yard.NewClient(again)
 	check.Must(t, err)
 	kubeconfig, err := again.KubeconfigBytes()
@@ -126,11 +122,7 @@ func TestFaultTwoHubs(t *testing.T) {
 	s, worker := with(t)
 	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, clusters.HubCRDs)})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := second.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, second.Stop()) })
 	hub, err := yard.NewClient(second)
 	check.Must(t, err)
 	kubeconfig := readKubeconfig(gomega.NewWithT(t), worker)

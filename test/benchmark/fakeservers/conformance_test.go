@@ -157,11 +157,7 @@ func both(t *testing.T) (fake, real *server) {
 	t.Helper()
 	fleet, err := fakeservers.Start(fakeservers.Options{Workers: 1})
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := fleet.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, fleet.Close()) })
 	return newServer(t, fleet.Workers[0].Config), newServer(t, shared.Get(t).Workers[0].Cluster.Config)
 }
 

@@ -39,11 +39,7 @@ func startFleet(t *testing.T, options fakeservers.Options) *fakeservers.Fleet {
 	t.Helper()
 	fleet, err := fakeservers.Start(options)
 	check.Must(t, err)
-	t.Cleanup(func() {
-		if err := fleet.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, fleet.Close()) })
 	return fleet
 }
 

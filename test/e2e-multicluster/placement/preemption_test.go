@@ -68,11 +68,7 @@ func TestPreemption(t *testing.T) {
 func create(t *testing.T, object client.Object) {
 	t.Helper()
 	check.Must(t, y.Hub.Create(t.Context(), object))
-	t.Cleanup(func() {
-		if err := y.Hub.Delete(context.Background(), object); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, y.Hub.Delete(context.Background(), object)) })
 }
 
 // complete waits until a job is Complete on the hub.

@@ -170,11 +170,7 @@ func submitAsUser(t *testing.T, name string, changes ...func(*trainer.TrainJob))
 		t.Fatal(answer)
 	}
 	t.Logf("kubectl create\n%s", answer)
-	t.Cleanup(func() {
-		if err := y.Hub.Delete(context.Background(), job); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(y.Hub.Delete(context.Background(), job))) })
 	return job
 }
 

@@ -163,11 +163,7 @@ func (is *sickness) submit(t *testing.T, name string) *trainer.TrainJob {
 		is.change(job)
 	}
 	check.Must(t, y.Hub.Create(t.Context(), job))
-	t.Cleanup(func() {
-		if err := y.Hub.Delete(context.Background(), job.DeepCopy()); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(y.Hub.Delete(context.Background(), job.DeepCopy()))) })
 	return job
 }
 
@@ -357,9 +353,5 @@ func create(t *testing.T, c client.Client, object client.Object) {
 	y.Eventually(t, func(g gomega.Gomega) { // The namespace may be new there.
 		g.Expect(c.Create(t.Context(), object)).To(gomega.Succeed())
 	})
-	t.Cleanup(func() {
-		if err := c.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(c.Delete(context.Background(), object))) })
 }
