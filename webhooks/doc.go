@@ -9,5 +9,5 @@
 //
 // The tests in this folder run both against one cluster: a hub has to refuse a job in the words of a worker. They also
 // test the policies of config/admission: the worker's API server itself decides who may write the marks of copies
-// (marks_test.go, fence_test.go).
+// (marks_test.go).
 package webhooks

@@ -4,8 +4,16 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestProtectedNamespaces(t *testing.T) {
@@ -74,6 +82,138 @@ func TestValidateNamespaces(t *testing.T) {
 			err := o.validate()
 			if (err != nil) != (tc.fault != "") || err != nil && !strings.Contains(err.Error(), tc.fault) {
 				t.Errorf("validate() = %v, want %q", err, tc.fault)
+			}
+		})
+	}
+}
+
+func testDispatch(finished bool) *v1alpha1.Dispatch {
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: "llm", UID: "d-1", ResourceVersion: "7", Finalizers: []string{v1alpha1.FinalizerCopy},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "llm", UID: "j-1"}},
+			Annotations:     map[string]string{v1alpha1.AnnotationDecision: "placed"},
+		},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: "llm", UID: "j-1"}, Cluster: "a", ClusterID: "c-1", Attempt: 2,
+			Failover: v1alpha1.FailoverFenced, PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}},
+		},
+		Status: v1alpha1.DispatchStatus{
+			Cluster: "b", Attempt: 1, CopyUID: "k-1", Steps: []v1alpha1.Step{{Name: "trainer"}},
+			History:     []v1alpha1.Attempt{{Attempt: 1, Cluster: "b", Message: "lost"}},
+			Refusals:    []v1alpha1.Refusal{{Cluster: "c", Count: 1}},
+			Explanation: []v1alpha1.ClusterExplanation{{Cluster: "c", Message: "full"}},
+			Conditions:  []metav1.Condition{{Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: "Placed", Message: "placed on worker"}},
+		},
+	}
+	if finished {
+		d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: "Complete", Message: "done",
+		})
+	}
+	return d
+}
+
+// TestStripDispatch checks that lists that a merge patch replaces as a whole stay complete.
+func TestStripDispatch(t *testing.T) {
+	finished := testDispatch(true)
+	finished.Annotations, finished.Spec.PodSets = nil, nil
+	finished.Status.Steps, finished.Status.Explanation, finished.Status.Refusals = nil, nil, nil
+	cases := map[string]struct {
+		reason string
+		sent   *v1alpha1.Dispatch
+		want   *v1alpha1.Dispatch
+	}{
+		"Live":     {reason: "all of it is read, and parts are written", sent: testDispatch(false), want: testDispatch(false)},
+		"Finished": {reason: "what it needed, and why it waited, is asked no more", sent: testDispatch(true), want: finished},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.sent.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "trainyard"}}
+			got, err := stripDispatch(tc.sent)
+			if diff := cmp.Diff(any(tc.want), got); err != nil || diff != "" {
+				t.Errorf("%s: error %v (-want +got):\n%s", tc.reason, err, diff)
+			}
+		})
+	}
+}
+
+func TestValidateClusterProfiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason  string
+		options clusterProfileOptions
+		want    []string // in the error; none: no error
+	}{
+		"Off":       {reason: "The flags are off by default."},
+		"Namespace": {reason: "A namespace is enough.", options: clusterProfileOptions{namespace: "inventory"}},
+		"All": {reason: "A selector and patterns of properties can be added.", options: clusterProfileOptions{
+			namespace: "inventory", selector: "fleet in (gpu, tpu), !test", properties: []string{"region", "gpu.example.com/*"},
+		}},
+		"NoNamespace": {
+			reason:  "A selector alone would do nothing.",
+			options: clusterProfileOptions{selector: "fleet=gpu"}, want: []string{"need --cluster-profiles"},
+		},
+		"Faults": {
+			reason:  "All faults are named at once, with what was given.",
+			options: clusterProfileOptions{namespace: "In_ventory", selector: "fleet in gpu", properties: []string{""}},
+			want:    []string{`--cluster-profiles is "In_ventory"`, `--cluster-profile-selector is "fleet in gpu"`, "--cluster-profile-properties has an empty name"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.options.validate()
+			if len(tc.want) == 0 && err != nil {
+				t.Errorf("%s Got: %v", tc.reason, err)
+			}
+			for _, want := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s The error lacks %q: %v", tc.reason, want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestPropertiesThatBecomeLabels(t *testing.T) {
+	o := clusterProfileOptions{properties: []string{"region", "gpu.example.com/*"}}
+	for name, want := range map[string]bool{"region": true, "regional": false, "gpu.example.com/product": true, "nodes": false} {
+		if got := o.property(name); got != want {
+			t.Errorf("property %q becomes a label: %t, want %t", name, got, want)
+		}
+	}
+	if (&clusterProfileOptions{}).property("region") {
+		t.Error("a property becomes a label that nobody asked for")
+	}
+}
+
+func TestValidateArchive(t *testing.T) {
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	check.Must(t, os.WriteFile(token, []byte("secret"), 0o600))
+	for name, test := range map[string]struct {
+		archive archiveOptions
+		// fault names flag and value. Empty: there is none.
+		fault string
+	}{
+		"None":      {},
+		"Dir":       {archive: archiveOptions{dir: dir}},
+		"URL":       {archive: archiveOptions{url: "https://archive.example.com/jobs", tokenFile: token}},
+		"Both":      {archive: archiveOptions{dir: dir, url: "https://archive"}, fault: "set one of them"},
+		"NoDir":     {archive: archiveOptions{dir: dir + "/none"}, fault: `--archive-dir is "` + dir + `/none": must be an existing directory`},
+		"File":      {archive: archiveOptions{dir: token}, fault: `must be an existing directory`},
+		"HTTP":      {archive: archiveOptions{url: "http://archive"}, fault: `--archive-url is "http://archive": must be a URL that begins with https://`},
+		"Password":  {archive: archiveOptions{url: "https://me:hidden@archive"}, fault: `no user or password`},
+		"NoToken":   {archive: archiveOptions{url: "https://archive", tokenFile: dir + "/none"}, fault: "read the token"},
+		"OnlyToken": {archive: archiveOptions{tokenFile: token}, fault: "--archive-token-file needs --archive-url"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := defaultOptions()
+			o.archive = test.archive
+			err := o.validate()
+			if (err != nil) != (test.fault != "") || err != nil && !strings.Contains(err.Error(), test.fault) {
+				t.Errorf("validate() = %v, want %q", err, test.fault)
+			}
+			if err != nil && strings.Contains(err.Error(), "hidden") {
+				t.Errorf("validate() shows the password: %v", err)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -408,4 +409,25 @@ func TestCacheShowsAnEarlierLease(t *testing.T) {
 	if next := reconcileHub(); next.Run != first.Run || next.Challenge == first.Challenge {
 		t.Errorf("run %d, challenge %s, want the next challenge of run %d after %s", next.Run, next.Challenge, first.Run, first.Challenge)
 	}
+}
+
+// TestCRDComesLater: fencing begins when the CRD is installed. The agent works without it. This file must be the first.
+func TestCRDComesLater(t *testing.T) {
+	e := shared.Get(t)
+	if err := e.Get(t.Context(), client.ObjectKey{Name: "any"}, &v1alpha1.ExecutionLease{}); !meta.IsNoMatchError(err) {
+		t.Skip("another test has installed the CRD already")
+	}
+	e.startAgent(t, "early", with{trainJobs: true})
+	stranger := &hub{environment: e, id: "stranger", namespace: "default"}
+	stranger.word.Store(new(""))
+	fenced := stranger.createCopy(t, "fenced", nil)
+	held := stranger.createCopy(t, "hold", map[string]string{v1alpha1.AnnotationFailover: string(v1alpha1.FailoverHold)})
+	stranger.awaitJobSet(t, held)
+	e.checkEvent(t, fenced, "Held", "nothing is created for it")
+	check.Must(t, e.Delete(t.Context(), fenced))
+	check.Must(t, e.Delete(t.Context(), held))
+
+	withLeases(t)
+	h := e.newHub(t)
+	h.awaitJobSet(t, h.createCopy(t, "job", nil))
 }

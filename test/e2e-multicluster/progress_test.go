@@ -4,17 +4,22 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/yaml"
 
@@ -127,4 +132,126 @@ func restartingRuntime(t *testing.T) *trainer.ClusterTrainingRuntime {
 		}
 	}
 	return runtime
+}
+
+// A job that fits nowhere waits, and says why for each worker. It is placed as soon as a node is added.
+func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
+	job := submit(t, yard.Job{Name: "waits", GPUs: 16, RunFor: "1s"})
+	d := waitsFor(t, job, v1alpha1.ReasonNoFit)
+	var explained []v1alpha1.ClusterName
+	for _, line := range d.Status.Explanation {
+		explained = append(explained, line.Cluster)
+		if line.Reason != v1alpha1.ReasonInsufficientResources || line.Message == "" {
+			t.Errorf("explanation for %s: %s %q; want %s and what is lacking", line.Cluster, line.Reason, line.Message, v1alpha1.ReasonInsufficientResources)
+		}
+	}
+	if !slices.Equal(explained, []v1alpha1.ClusterName{large, small}) {
+		t.Errorf("explained are %v, want both workers, sorted", explained)
+	}
+	for _, event := range expectEvents(t, job, "Waiting") {
+		if event.Reason == "Waiting" {
+			t.Log("Event:", event.Note)
+		}
+	}
+
+	// The watch tells when the decision came, however long this process takes to look.
+	watch, err := y.Hub.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(job.Namespace))
+	check.Must(t, err)
+	defer watch.Stop()
+	placed := make(chan time.Time, 1)
+	go func() {
+		for event := range watch.ResultChan() {
+			if d, ok := event.Object.(*v1alpha1.Dispatch); ok && d.Name == job.Name && d.Spec.Cluster == large {
+				placed <- time.Now()
+				return
+			}
+		}
+	}()
+	usable := nodeUsable(t, "huge-0")
+	check.Must(t, y.Yard.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")))
+	t.Cleanup(func() {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "huge-0"}}
+		check.Must(t, client.IgnoreNotFound(y.Workers[large].Delete(context.Background(), node)))
+	})
+	select {
+	case at := <-placed:
+		took := at.Sub(<-usable)
+		t.Logf("placed %s after the node could take pods", took)
+		// An idle machine needs 10 to 30 ms. A second is promised; a poll of any usual period would show.
+		if took > time.Second {
+			t.Errorf("placed %s after the node could take pods, want less than a second", took)
+		}
+	case <-time.After(y.Timeout):
+		t.Fatal("the job was not placed after a node for it was added")
+	}
+	ends(t, job, trainer.TrainJobComplete)
+}
+
+// nodeUsable gives the time at which a watch shows that the node on large can take pods.
+func nodeUsable(t *testing.T, name string) <-chan time.Time {
+	t.Helper()
+	watch, err := y.Workers[large].Watch(t.Context(), &corev1.NodeList{}, client.MatchingFields{"metadata.name": name})
+	check.Must(t, err)
+	t.Cleanup(watch.Stop)
+	usable := make(chan time.Time, 1)
+	go func() {
+		for event := range watch.ResultChan() {
+			node, ok := event.Object.(*corev1.Node)
+			if ok && ready(node) && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+				return taint.Effect == corev1.TaintEffectNoSchedule
+			}) {
+				usable <- time.Now()
+				return
+			}
+		}
+	}()
+	return usable
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+		return condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue
+	})
+}
+
+// A job whose runtime is missing on the hub waits and says so. It is placed when the runtime is created.
+func TestJobWaitsForItsRuntime(t *testing.T) {
+	job := yard.Job{Name: "no-runtime", GPUs: 1}.TrainJob()
+	job.Spec.RuntimeRef.Name = "of-tomorrow"
+	check.Must(t, y.Hub.Create(t.Context(), job))
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
+	waitsFor(t, job, v1alpha1.ReasonRuntimeNotFound)
+
+	runtime := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
+	current(t.Context(), gomega.NewWithT(t), y.Hub, runtime)
+	tomorrow := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "of-tomorrow", Labels: runtime.Labels}, Spec: runtime.Spec}
+	check.Must(t, y.Hub.Create(t.Context(), tomorrow))
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), tomorrow) })
+	ends(t, job, trainer.TrainJobComplete)
+}
+
+// A suspended job is placed only when it is resumed.
+func TestSuspensionIsTheGate(t *testing.T) {
+	job := yard.Job{Name: "gated", GPUs: 1}.TrainJob()
+	job.Spec.Suspend = new(bool)
+	*job.Spec.Suspend = true
+	check.Must(t, y.Hub.Create(t.Context(), job))
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
+	later := submit(t, yard.Job{Name: "not-gated", GPUs: 1})
+	ends(t, later, trainer.TrainJobComplete) // So the manager has seen the suspended one.
+	expectNone(t, y.Hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(job))
+	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) { *job.Spec.Suspend = false })
+	ends(t, job, trainer.TrainJobComplete)
+}
+
+// A placed job that is suspended makes room for a waiting job.
+func TestSuspendedJobMakesRoom(t *testing.T) {
+	holds := submit(t, yard.Job{Name: "holds-the-gpus", Nodes: 2, GPUs: 8, RunFor: "forever"})
+	if worker := placedOn(t, holds); worker != large {
+		t.Fatalf("placed on %q, want %q", worker, large)
+	}
+	next := submit(t, yard.Job{Name: "wants-the-gpus", Nodes: 2, GPUs: 8, RunFor: "1s"})
+	waitsFor(t, next, v1alpha1.ReasonNoFit)
+	edit(t.Context(), t, y.Hub, holds, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	ends(t, next, trainer.TrainJobComplete)
 }

@@ -11,16 +11,20 @@ import (
 	"strings"
 	"testing"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/links"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 // kubeconfig returns a new kubeconfig for a worker, with a token of its own.
@@ -188,4 +192,151 @@ func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	s.ends(job, runs)
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeRejected)
 	gomega.NewWithT(t).Expect(w.DispatchOf(gomega.NewWithT(t), job).Status.History[0].Message).To(gomega.ContainSubstring("forbidden"))
+}
+
+// The kubeconfigs of two workers are swapped while jobs run on both. The manager writes to neither worker. When each
+// worker has its own kubeconfig again, everything continues.
+func TestFaultKubeconfigsSwapped(t *testing.T) {
+	s := alone(t)
+	jobs := map[string]*trainer.TrainJob{west: s.submit("10s", on(west)), east: s.submit("10s", on(east))}
+	for worker, job := range jobs {
+		s.Runs(job, worker, 1)
+	}
+	g := gomega.NewWithT(t)
+	ofWest, ofEast := readKubeconfig(g, west), readKubeconfig(g, east)
+	s.giveForNow(west, ofEast)
+	s.giveForNow(east, ofWest)
+	for _, worker := range []string{west, east} {
+		s.notReady(worker, v1alpha1.ReasonIdentityChanged, v1alpha1.ReasonDuplicate)
+	}
+	late := s.submit("1s", on(west))
+	s.ends(s.submit("1s", on(south)))
+	for _, worker := range []string{west, east} {
+		err := w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(late), &trainer.TrainJob{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("a copy on %s, of which nobody knows which it is: %v", worker, err)
+		}
+	}
+	s.give(west, ofWest)
+	s.give(east, ofEast)
+	s.ready(west)
+	s.ready(east)
+	s.ends(jobs[west], jobs[east], late)
+	s.Attempt(jobs[west], 1)
+	s.Attempt(jobs[east], 1)
+}
+
+// crds are the directories of the CRDs of a worker, or of a hub.
+func crds(t *testing.T, own clusters.ModuleFile) []string {
+	t.Helper()
+	dirs, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs, own)
+	check.Must(t, err)
+	return dirs
+}
+
+// acceptIdentity does what an admin does after a look at the cluster.
+func (s *scenario) acceptIdentity(worker string, id types.UID) {
+	s.Helper()
+	err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.AnnotationAcceptIdentity, string(id))
+	})
+	if err != nil {
+		s.Error(err)
+	}
+}
+
+// clusterID is the UID of the namespace kube-system.
+func clusterID(t *testing.T, c client.Reader) types.UID {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	check.Must(t, c.Get(context.Background(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
+	return namespace.UID
+}
+
+// A worker is created again under its name, while the old cluster runs a job: the new cluster does not run the job.
+func TestFaultWorkerRecreated(t *testing.T) {
+	s, worker := patient(t)
+	job := s.submit("15s", on(worker))
+	s.Runs(job, worker, 1)
+	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, clusters.WorkerCRDs)})
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, again.Stop()) })
+	there, err := yard.NewClient(again)
+	check.Must(t, err)
+	kubeconfig, err := again.KubeconfigBytes()
+	check.Must(t, err)
+	own := readKubeconfig(gomega.NewWithT(t), worker)
+	s.giveForNow(worker, string(kubeconfig))
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonIdentityChanged)
+	s.Cleanup(func() { s.acceptIdentity(worker, clusterID(t, w.Workers[worker])) })
+	s.acceptIdentity(worker, clusterID(t, there))
+	s.ready(worker)
+	// The new cluster works: it would get the waiting jobs.
+	s.Eventually(func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
+		g.Expect(object.Status.ClusterID).To(gomega.Equal(clusterID(t, there)))
+	})
+	s.ends(s.submit("1s", on(south)))
+	var copies trainer.TrainJobList
+	check.Must(t, there.List(t.Context(), &copies))
+	if len(copies.Items) > 0 {
+		t.Errorf("the job of the old cluster was started on the new one: %v", copies.Items)
+	}
+	s.give(worker, own)
+	s.acceptIdentity(worker, clusterID(t, w.Workers[worker]))
+	s.ready(worker)
+	s.ends(job)
+	s.Attempt(job, 1)
+}
+
+// Two hubs have the same worker. Each hub manages its own copies, also where the names are the same.
+func TestFaultTwoHubs(t *testing.T) {
+	s, worker := with(t)
+	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, clusters.HubCRDs)})
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, second.Stop()) })
+	hub, err := yard.NewClient(second)
+	check.Must(t, err)
+	kubeconfig := readKubeconfig(gomega.NewWithT(t), worker)
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-system"}},
+		&corev1.Secret{ObjectMeta: secretOf(worker).ObjectMeta, StringData: map[string]string{"kubeconfig": kubeconfig}},
+		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}, Spec: v1alpha1.WorkerClusterSpec{
+			Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker + "-kubeconfig"}},
+		}},
+	} {
+		check.Must(t, hub.Create(t.Context(), object))
+	}
+	check.Must(t, yard.InstallRuntimes(t.Context(), second))
+	_, err = second.Run(t.Context(), "manager", "manager", "--kubeconfig="+second.KubeconfigPath, "--namespace=trainyard-system",
+		"--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0")
+	check.Must(t, err)
+	first := s.submit("10s", on(worker))
+	s.Runs(first, worker, 1)
+	before := copyOf(gomega.NewWithT(t), worker, first)
+
+	same := yard.Job{Name: first.Name, GPUs: 1, RunFor: "1s"}.TrainJob()
+	other := yard.Job{Name: first.Name + "-other", GPUs: 1, RunFor: "1s"}.TrainJob()
+	for _, job := range []*trainer.TrainJob{same, other} {
+		check.Must(t, hub.Create(t.Context(), job))
+	}
+	s.Eventually(func(g gomega.Gomega) {
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(other), other)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionTrue(other.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
+		d := &v1alpha1.Dispatch{}
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(same), d)).To(gomega.Succeed())
+		g.Expect(d.Status.History).To(gomega.ContainElement(gomega.HaveField("Outcome", v1alpha1.OutcomeNameConflict)))
+	})
+	if after := copyOf(gomega.NewWithT(t), worker, first); after.UID != before.UID || after.Generation != before.Generation || after.DeletionTimestamp != nil {
+		t.Errorf("the second hub has touched the first one's copy: %+v", after.ObjectMeta)
+	}
+	for _, job := range []*trainer.TrainJob{same, other} {
+		check.Must(t, hub.Delete(t.Context(), job))
+	}
+	s.gone(hub, same, &v1alpha1.Dispatch{})
+	s.gone(hub, other, &v1alpha1.Dispatch{})
+	s.gone(w.Workers[worker], other, &trainer.TrainJob{})
+	s.ends(first)
+	s.Attempt(first, 1)
 }

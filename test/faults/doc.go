@@ -11,8 +11,8 @@
 // that fails), history (the recorder), and world (a yard with both).
 //
 // To add a fault: write a test TestFault... that begins with with (one worker of the pool) or alone (the hub or the
-// manager breaks), in processes_test.go if a process fails, and in isolation_test.go or loss_test.go if a network does.
-// Helpers are in scenario_test.go. Give it a row in docs/failures.md; a test checks that there is one. A process that
+// manager breaks), in processes_test.go if a process or a network fails.
+// Helpers are in main_test.go. Give it a row in docs/failures.md; a test checks that there is one. A process that
 // dies at each of its writes is in package crashes.
 //
 // A test that needs one worker takes it from a pool, so such tests run at the same time. Tests that break the hub or

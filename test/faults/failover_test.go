@@ -6,12 +6,14 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -341,5 +343,113 @@ func TestFaultTombstone(t *testing.T) {
 	s.ends(again)
 	if copied := copyOf(gomega.NewWithT(t), worker, again); copied.Labels[v1alpha1.LabelOriginUID] != string(again.UID) {
 		t.Errorf("the copy on the worker is of TrainJob %s, want that of the new one", copied.Labels[v1alpha1.LabelOriginUID])
+	}
+}
+
+// gracePeriod changes a worker's grace period until the test ends.
+func (s *scenario) gracePeriod(worker string, d time.Duration) {
+	s.Helper()
+	set := func(d time.Duration) {
+		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+			object.Spec.Failover.GracePeriod = &metav1.Duration{Duration: d}
+		})
+		if err != nil {
+			s.Error(err)
+		}
+	}
+	set(d)
+	s.Cleanup(func() { set(world.GracePeriod) })
+}
+
+// A worker is away for less than its grace period. Nothing is written to its jobs.
+func TestFaultShortLoss(t *testing.T) {
+	s, worker := patient(t)
+	s.gracePeriod(worker, time.Hour)
+	jobs := []*trainer.TrainJob{s.submit(clusters.RunForever, on(worker)), s.submit(clusters.RunForever, on(worker, south))}
+	for _, job := range jobs {
+		s.settles(job)
+	}
+	before := []string{s.versions(jobs[0]), s.versions(jobs[1])}
+	s.fault(worker, (*links.Link).Blackhole)
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	s.ends(s.submit("1s", on(worker, south)))
+	s.heal(worker)
+	s.ready(worker)
+	s.ends(s.submit("1s", on(worker)))
+	for i, job := range jobs {
+		if after := s.versions(job); after != before[i] {
+			t.Errorf("writes for a job whose worker was away for a moment, from %s to %s:\n%s", before[i], after, w.Recorder.Describe(job.UID))
+		}
+	}
+}
+
+// versions are the versions of a job and of its Dispatch on the API server.
+func (s *scenario) versions(job *trainer.TrainJob) string {
+	s.Helper()
+	g := gomega.NewWithT(s)
+	current := &trainer.TrainJob{}
+	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), current)).To(gomega.Succeed())
+	return fmt.Sprintf("TrainJob %s, Dispatch %s", current.ResourceVersion, w.DispatchOf(g, job).ResourceVersion)
+}
+
+// editSpec changes the spec of a WorkerCluster until the test ends.
+func (s *scenario) editSpec(worker string, change func(*v1alpha1.WorkerClusterSpec)) {
+	s.Helper()
+	var before v1alpha1.WorkerClusterSpec
+	edit := func(change func(*v1alpha1.WorkerClusterSpec)) {
+		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+			before = *object.Spec.DeepCopy()
+			change(&object.Spec)
+		})
+		if err != nil {
+			s.Error(err)
+		}
+	}
+	edit(change)
+	original := before
+	s.Cleanup(func() { edit(func(spec *v1alpha1.WorkerClusterSpec) { *spec = original }) })
+}
+
+// A worker is cordoned: its jobs stay, and it gets no new jobs.
+func TestFaultCordon(t *testing.T) {
+	s, worker := with(t)
+	stays := s.submit("4s", on(worker, south))
+	s.Runs(stays, worker, 1)
+	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = true })
+	elsewhere := s.submit("1s", on(worker, south))
+	s.ends(elsewhere, stays)
+	s.Attempt(stays, 1)
+	if d := w.DispatchOf(gomega.NewWithT(t), elsewhere); d.Spec.Cluster != south {
+		t.Errorf("placed on %s, which is cordoned", d.Spec.Cluster)
+	}
+}
+
+// A worker is drained: its jobs move, one at a time. A job that fits nowhere else stays and says so.
+func TestFaultDrain(t *testing.T) {
+	s, worker := with(t)
+	jobs := []*trainer.TrainJob{
+		s.submit(clusters.RunForever, on(worker, south), terminating("1s")),
+		s.submit(clusters.RunForever, on(worker, south), terminating("1s")),
+	}
+	pinned := s.submit(clusters.RunForever, on(worker))
+	for _, job := range append(jobs, pinned) {
+		s.Runs(job, worker, 1)
+	}
+	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Drain = true })
+	for _, job := range jobs {
+		s.historyHas(job, 1, worker, v1alpha1.OutcomeDrained)
+		s.Runs(job, south, 2)
+	}
+	s.Eventually(func(g gomega.Gomega) {
+		c := meta.FindStatusCondition(w.DispatchOf(g, pinned).Status.Conditions, v1alpha1.DispatchEvicting)
+		g.Expect(c).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonNoRoomElsewhere)))
+	})
+	s.Attempt(pinned, 1)
+	first, second := w.Recorder.Intervals(jobs[0].UID), w.Recorder.Intervals(jobs[1].UID)
+	if first[0].To.After(second[0].To) {
+		first, second = second, first
+	}
+	if second[0].To.Before(first[1].From) {
+		t.Errorf("two jobs were on the move at a time: %v and %v", first, second)
 	}
 }

@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/trainyard/trainyard/test/simulation/internal/plot"
 	"github.com/trainyard/trainyard/test/simulation/internal/report"
@@ -205,4 +209,35 @@ func seeds(n int) string {
 		return "1 seed"
 	}
 	return fmt.Sprintf("%d seeds", n)
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // A second Ctrl-C ends at once.
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "simulation:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	o := defaultOptions()
+	command := &cobra.Command{
+		Use:   "simulation",
+		Short: "Compare how Trainyard, MultiKueue and chance place jobs on GPU clusters, in virtual time",
+		Long: `simulation lets several systems dispatch the same jobs to the same imagined workers, and reports utilisation, waits by size of
+the jobs, fragmentation, preemptions, and how fast Trainyard decided.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(command.Context(), o, command.OutOrStdout(), command.ErrOrStderr())
+		},
+	}
+	o.addFlags(command.Flags())
+	command.AddCommand(newSampleCommand())
+	return command
 }

@@ -10,17 +10,23 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
 )
 
 // AddNodes creates two nodes of eight GPUs, which have more resources too.
@@ -151,4 +157,38 @@ func (s *Scene) ChangeWorker(t testing.TB, name v1alpha1.ClusterName, changes ..
 		worker.Status = status
 		return s.Hub.Admin.Status().Update(ctx, worker)
 	}))
+}
+
+// Account makes a service account with these rights in the namespace default, and returns credentials for it.
+func Account(t testing.TB, cluster *clusters.Cluster, name string, rules ...rbacv1.PolicyRule) remote.Credentials {
+	t.Helper()
+	admin, err := kubernetes.NewForConfig(cluster.Config)
+	check.Must(t, err)
+	accounts := admin.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	_, err = accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	check.Must(t, err)
+	Grant(t, cluster, name, name, rules...)
+	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	check.Must(t, err)
+	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
+		Host: cluster.Config.Host, BearerToken: token.Status.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.Config.CAData, ServerName: cluster.Config.ServerName},
+	}}
+}
+
+// Grant gives rights to an Account, in a role of the given name.
+func Grant(t testing.TB, cluster *clusters.Cluster, role, account string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	admin, err := kubernetes.NewForConfig(cluster.Config)
+	check.Must(t, err)
+	_, err = admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: role}, Rules: rules,
+	}, metav1.CreateOptions{})
+	check.Must(t, err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: account}},
+	}, metav1.CreateOptions{})
+	check.Must(t, err)
 }

@@ -8,8 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
@@ -230,4 +234,32 @@ func (o *options) scenariosOf(ctx context.Context, w *scenario.World, result *re
 		result.Live = &run
 	}
 	return nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench(ctx, os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1) //nolint:gocritic // stop has nothing left to do.
+	}
+}
+
+func bench(ctx context.Context, args []string) error {
+	o := defaultOptions()
+	fs := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	o.addFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := o.complete(); err != nil {
+		return err
+	}
+	if o.baseline != "" {
+		if fs.Changed("systems") {
+			return fmt.Errorf("--baseline compares Trainyard with Trainyard: leave out --systems")
+		}
+		return o.compare(ctx)
+	}
+	return o.all(ctx)
 }

@@ -12,7 +12,7 @@
 //	fleet.Workers[0].Resume()
 //
 // It has get, list, watch (resource versions, bookmarks, streamed lists, selectors), create, update, patch and delete
-// (preconditions, finalizers, foreground deletion) of the kinds in kinds.go, as JSON and with metadata only, and
+// (preconditions, finalizers, foreground deletion) of the kinds in object.go, as JSON and with metadata only, and
 // discovery, version and the TrainJobs' OpenAPI document. With RunFor it also plays the TrainJob controller and the
 // garbage collector: a copy is Complete RunFor after it was created.
 //

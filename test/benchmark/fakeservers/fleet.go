@@ -5,17 +5,24 @@ package fakeservers
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -142,4 +149,56 @@ func (w *Worker) Kubeconfig() ([]byte, error) {
 	config.Contexts[w.Name] = &clientcmdapi.Context{Cluster: w.Name, AuthInfo: w.Name}
 	config.CurrentContext = w.Name
 	return clientcmd.Write(*config)
+}
+
+// populate creates what a cluster has at the beginning: namespaces and nodes. It returns the cluster's ID.
+func populate(s *store, options Options) types.UID {
+	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault} {
+		s.mustCreate(namespaces, newNamespace(name))
+	}
+	for i := range options.Nodes {
+		amounts := map[string]any{"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": fmt.Sprint(options.GPUs)}
+		name := fmt.Sprintf("node-%d", i)
+		s.mustCreate(nodes, map[string]any{
+			"metadata": map[string]any{"name": name, "labels": map[string]any{"kubernetes.io/hostname": name, "nvidia.com/gpu.product": "FAKE"}},
+			"spec":     map[string]any{},
+			"status": map[string]any{
+				"capacity": amounts, "allocatable": amounts,
+				"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "KubeletReady"}},
+			},
+		})
+	}
+	system, err := s.get(namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})
+	if err != nil {
+		panic(err) // It was created above.
+	}
+	return system.meta.GetUID()
+}
+
+// newNamespace is what an API server makes of a namespace.
+func newNamespace(name string) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"kubernetes.io/metadata.name": name}},
+		"spec":     map[string]any{"finalizers": []any{"kubernetes"}}, "status": map[string]any{"phase": "Active"},
+	}
+}
+
+// newCertificate returns a certificate for 127.0.0.1 that is its own authority, and the authority as PEM.
+func newCertificate() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("make key: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fake servers"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("make certificate: %w", err)
+	}
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, ca, nil
 }

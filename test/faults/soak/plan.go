@@ -4,11 +4,25 @@
 package soak
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"sync"
+	"syscall"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/links"
+	"github.com/trainyard/trainyard/test/faults/world"
 )
 
 // lane is a sequence of faults.
@@ -144,4 +158,179 @@ func (j *jobs) next() shape {
 	}
 	s.slowEnd = j.r.IntN(4) == 0
 	return s
+}
+
+// crew breaks things and mends them.
+type crew struct {
+	world *world.World
+	// deleted are the keys of Dispatches that were deleted.
+	deleted sync.Map
+}
+
+// begin makes a fault, and returns what ends it.
+func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) error, err error) {
+	name := string(f.lane)
+	link, cluster := c.world.Links[name], c.world.Yard.Hub
+	if f.lane != hubLane {
+		cluster = c.world.Yard.Workers[name]
+	}
+	heal := func(context.Context) error { return link.Heal() }
+	switch f.kind {
+	case "hang":
+		return heal, link.Hang()
+	case "slow":
+		return heal, link.Latency(700*time.Millisecond, 300*time.Millisecond)
+	case "narrow":
+		return heal, link.Bandwidth(30)
+	case "reset":
+		return heal, link.Reset()
+	case "refuse":
+		link.Refuse()
+		return heal, nil
+	case "blackhole":
+		return heal, link.Blackhole()
+	case "throttled":
+		link.Intercept(links.Answer(http.StatusTooManyRequests, 1))
+		return heal, nil
+	case "errors":
+		link.Intercept(links.Answer(http.StatusInternalServerError, 0))
+		return heal, nil
+	case "watches-dropped":
+		link.Intercept(links.Watches(links.EndAfter(time.Second)))
+		return heal, nil
+	case "gone":
+		link.Intercept(links.Forget(2 * time.Second))
+		return heal, nil
+	case "server-paused":
+		return func(context.Context) error { return cluster.ResumeAPIServer() }, cluster.PauseAPIServer()
+	case "server-killed":
+		return revive(cluster.KillAPIServer, cluster.StartAPIServer), cluster.KillAPIServer()
+	case "etcd-killed":
+		return revive(cluster.KillEtcd, cluster.StartEtcd), cluster.KillEtcd()
+	case "etcd-paused":
+		return pause(cluster.Process("etcd"))
+	case "agent-killed":
+		return nothing, c.world.Agents[name][int(f.at)%len(c.world.Agents[name])].Process().Kill()
+	case "manager-killed":
+		return nothing, c.world.Managers.Kill()
+	case "manager-paused":
+		return c.world.Managers.Pause()
+	case "copies-deleted":
+		return nothing, c.eachCopy(ctx, name, func(worker client.Client, copied *trainer.TrainJob) error {
+			return worker.Delete(ctx, copied)
+		})
+	case "copies-suspended":
+		return nothing, c.eachCopy(ctx, name, func(worker client.Client, copied *trainer.TrainJob) error {
+			before := copied.DeepCopy()
+			copied.Spec.Suspend = ptr.To(true)
+			return worker.Patch(ctx, copied, client.MergeFrom(before))
+		})
+	case "dispatches-deleted":
+		return nothing, c.deleteDispatches(ctx)
+	case "cordoned":
+		return c.edit(ctx, name, func(spec *v1alpha1.WorkerClusterSpec, on bool) { spec.Unschedulable = on })
+	case "drained":
+		return c.edit(ctx, name, func(spec *v1alpha1.WorkerClusterSpec, on bool) { spec.Drain = on })
+	}
+	return nil, fmt.Errorf("there is no fault %q", f.kind)
+}
+
+func nothing(context.Context) error { return nil }
+
+// revive starts what was killed. A busy machine may not have it ready in time: then it is killed and started once more,
+// as nothing else would ever bring it back.
+func revive(kill func() error, start func(context.Context) error) (end func(context.Context) error) {
+	return func(ctx context.Context) error {
+		var errs []error
+		for range 3 {
+			err := start(ctx)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err, kill())
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func pause(p *clusters.Process) (end func(context.Context) error, err error) {
+	return func(context.Context) error { return p.Signal(syscall.SIGCONT) }, p.Signal(syscall.SIGSTOP)
+}
+
+// share: somebody changes one of three objects by hand.
+const share = 3
+
+// eachCopy does something to some of the copies on a worker. A copy that is gone, or a webhook of the worker that is
+// away, is no error.
+func (c *crew) eachCopy(ctx context.Context, name string, do func(client.Client, *trainer.TrainJob) error) error {
+	worker := c.world.Workers[name]
+	var copies trainer.TrainJobList
+	if err := worker.List(ctx, &copies, client.HasLabels{v1alpha1.LabelOriginUID}); err != nil {
+		return err
+	}
+	for i := range copies.Items {
+		if i%share == 0 {
+			_ = do(worker, &copies.Items[i])
+		}
+	}
+	return nil
+}
+
+// deleteDispatches deletes some Dispatches of live jobs.
+func (c *crew) deleteDispatches(ctx context.Context) error {
+	var dispatches v1alpha1.DispatchList
+	if err := c.world.Hub.List(ctx, &dispatches); err != nil {
+		return err
+	}
+	for i := range dispatches.Items {
+		d := &dispatches.Items[i]
+		if i%share == 0 && !d.IsFinished() {
+			c.deleted.Store(client.ObjectKeyFromObject(d), true)
+			// If it has changed, others will be drawn.
+			_ = c.world.Hub.Delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})
+		}
+	}
+	return nil
+}
+
+// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away, so edit repeats
+// its request until it succeeds.
+func (c *crew) edit(ctx context.Context, name string, change func(*v1alpha1.WorkerClusterSpec, bool)) (end func(context.Context) error, err error) {
+	set := func(ctx context.Context, on bool) error {
+		for {
+			err := c.world.EditWorker(ctx, name, func(worker *v1alpha1.WorkerCluster) { change(&worker.Spec, on) })
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	return func(ctx context.Context) error { return set(ctx, false) }, set(ctx, true)
+}
+
+// ready says whether a lane has recovered: the worker is Connected, or the hub's manager works.
+func (c *crew) ready(ctx context.Context, l lane) bool {
+	if l == hubLane {
+		return c.lead(ctx)
+	}
+	worker := &v1alpha1.WorkerCluster{}
+	if err := c.world.Hub.Get(ctx, client.ObjectKey{Name: string(l)}, worker); err != nil {
+		return false
+	}
+	for _, condition := range worker.Status.Conditions {
+		if condition.Type == v1alpha1.WorkerClusterReady {
+			return condition.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// lead says whether a manager has renewed the lease a moment ago. This machine has one clock.
+func (c *crew) lead(ctx context.Context) bool {
+	lease := &coordinationv1.Lease{}
+	err := c.world.Hub.Get(ctx, client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)
+	return err == nil && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < 2*time.Second
 }

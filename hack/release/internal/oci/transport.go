@@ -4,7 +4,9 @@
 package oci
 
 import (
+	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"github.com/trainyard/trainyard/hack/release/internal/build"
 )
@@ -119,4 +122,19 @@ func Load(ctx context.Context, index v1.ImageIndex, platform build.Platform, tag
 		return fmt.Errorf("load %s: %w: %s", tags[0], err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// certificates returns the certificate authorities that Mozilla trusts, as one PEM file. It leaves out authorities
+// whose certificates Mozilla trusts only if they were issued before a date: a PEM file cannot say that.
+func certificates() ([]byte, error) {
+	var file bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint != nil {
+			continue
+		}
+		if err := pem.Encode(&file, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	return file.Bytes(), nil
 }

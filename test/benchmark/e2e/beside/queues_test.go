@@ -5,13 +5,18 @@ package beside
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -197,4 +202,147 @@ func (b *behind) quiet(t *testing.T, name string, w *worker) {
 	if generation := copy.GetGeneration(); generation > writesOfAdmission {
 		t.Errorf("the copy of %s has generation %d", name, generation)
 	}
+}
+
+// flavors lets a policy propagate the flavors of Kueue: a job waits for nodes with their labels before Kueue resumes
+// the job, and its copy gets what Kueue has written into the job.
+func (g *gate) flavors(t *testing.T) {
+	t.Helper()
+	policy := &v1alpha1.DispatchPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "flavors"},
+		Spec:       v1alpha1.DispatchPolicySpec{HubFlavors: v1alpha1.HubFlavorsPropagate},
+	}
+	check(t, g.Create(t.Context(), policy))
+	flavor := kueueObject("ResourceFlavor", "", "any-worker")
+	g.patch(t, flavor, `{"spec":{"nodeLabels":{"gpu":"h100"},"tolerations":[{"key":"spot","operator":"Exists"}]}}`)
+	job := teamJob{team: "team-a", name: "flavored", gpus: 8}
+	g.submit(t, job)
+	g.checked(t, job, "Pending", "NoFit")
+	g.patchNodes(t, `{"metadata":{"labels":{"gpu":"h100"}}}`)
+	g.runs(t, job, 1)
+
+	onHub, copy := trainjobs.New(), trainjobs.New()
+	check(t, g.Get(t.Context(), job.key(), onHub))
+	check(t, g.worker.Get(t.Context(), job.key(), copy))
+	typed, err := trainjobs.Typed(onHub)
+	check(t, err)
+	want := trainjobs.KueueFlavors(typed)
+	typed, err = trainjobs.Typed(copy)
+	check(t, err)
+	sent := typed.Spec.RuntimePatches
+	if len(sent) == 0 {
+		t.Fatal("the copy has no runtimePatches")
+	}
+	last := sent[len(sent)-1]
+	last.Time = nil
+	if diff := cmp.Diff(want, &last); want == nil || diff != "" {
+		t.Errorf("the flavors of the copy (-of Kueue's entry +got):\n%s", diff)
+	}
+	d, err := g.dispatch(t.Context(), job)
+	check(t, err)
+	node := want.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
+	if diff := cmp.Diff(node.NodeSelector, d.Spec.PodSets[0].NodeSelector); diff != "" {
+		t.Errorf("the node selector for which room was held (-of Kueue's entry +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(node.Tolerations, d.Spec.PodSets[0].Tolerations); diff != "" {
+		t.Errorf("the tolerations for which room was held (-of Kueue's entry +got):\n%s", diff)
+	}
+
+	g.remove(t, job)
+	g.patchNodes(t, `{"metadata":{"labels":{"gpu":null}}}`)
+	g.patch(t, flavor, `{"spec":{"nodeLabels":null,"tolerations":null}}`)
+	check(t, g.Delete(t.Context(), policy))
+}
+
+// patchNodes changes all nodes of the worker.
+func (g *gate) patchNodes(t *testing.T, change string) {
+	t.Helper()
+	await(t, "change the nodes", func(ctx context.Context) error {
+		var nodes corev1.NodeList
+		if err := g.worker.List(ctx, &nodes); err != nil {
+			return err
+		}
+		patch := client.RawPatch("application/merge-patch+json", []byte(change))
+		for i := range nodes.Items {
+			if err := g.worker.Patch(ctx, &nodes.Items[i], patch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// The hub's Kueue takes its quota back from a job whose pods are not ready in time, as no worker has room for them. It
+// sees in the status of the copy that pods are ready.
+func TestPodsReadyTimeout(t *testing.T) {
+	h := newHub(t, 1, func(tuning *kueue.Tuning) { tuning.PodsReadyTimeout = 15 * time.Second })
+	h.createQueue(t, "gate")
+	h.cordon(t, h.ours.name, true)
+	h.submit(t, "late", "gate")
+	h.resumed(t, "late")
+	h.waits(t, "late", v1alpha1.ReasonNoFit)
+	h.evicted(t, "late")
+	h.waits(t, "late", v1alpha1.ReasonSuspended)
+	h.cordon(t, h.ours.name, false)
+	h.ours.gets(t, "late")
+	h.ours.makeReady(t, "late")
+	h.ready(t, "late")
+	h.showsNoSuspension(t, "late")
+	// A later job that is not ready is evicted. So the time of the first job is over too.
+	h.submit(t, "never", "gate")
+	h.ours.gets(t, "never")
+	h.evicted(t, "never")
+	h.ready(t, "late")
+	d, err := h.dispatch(t.Context(), "late")
+	check(t, err)
+	if d.Spec.Cluster == "" || d.Spec.Attempt != 1 {
+		t.Errorf("the job is on %q in attempt %d", d.Spec.Cluster, d.Spec.Attempt)
+	}
+}
+
+// evicted waits until the hub's Kueue has taken the quota of a job back.
+func (h *hub) evicted(t *testing.T, job string) {
+	t.Helper()
+	await(t, "have the hub's Kueue evict "+job, func(ctx context.Context) error {
+		workload, err := h.workload(ctx, job)
+		if err == nil && (!isTrue(workload, "Evicted") || isTrue(workload, "QuotaReserved")) {
+			err = fmt.Errorf("its status is %v", workload.Object["status"])
+		}
+		return err
+	})
+}
+
+// showsNoSuspension checks that a job that Kueue has resumed has no condition Suspended, which clients take for its state.
+func (h *hub) showsNoSuspension(t *testing.T, job string) {
+	t.Helper()
+	stored, err := get(t.Context(), h, job)
+	check(t, err)
+	conditions, _, err := unstructured.NestedSlice(stored.Object, "status", "conditions")
+	check(t, err)
+	for _, condition := range conditions {
+		if fields, _ := condition.(map[string]any); fields["type"] == "Suspended" {
+			t.Errorf("the job runs, and has the condition %v", fields)
+		}
+	}
+}
+
+// ready waits until the hub's Kueue says that the pods of a job are ready.
+func (h *hub) ready(t *testing.T, job string) {
+	t.Helper()
+	await(t, "have the pods of "+job+" ready for the hub's Kueue", func(ctx context.Context) error {
+		workload, err := h.workload(ctx, job)
+		if err == nil && !isTrue(workload, "PodsReady") {
+			err = errors.New("they are not")
+		}
+		return err
+	})
+}
+
+// makeReady plays the pods of a copy.
+func (w *worker) makeReady(t *testing.T, job string) {
+	t.Helper()
+	copied, err := get(t.Context(), w, job)
+	check(t, err)
+	check(t, w.Status().Patch(t.Context(), copied, client.RawPatch("application/merge-patch+json", []byte(
+		`{"status":{"jobsStatus":[{"name":"node","active":1,"ready":1,"succeeded":0,"failed":0,"suspended":0}]}}`))))
 }

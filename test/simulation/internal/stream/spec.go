@@ -4,14 +4,16 @@
 package stream
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/hashicorp/go-multierror"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Spec describes a distribution of jobs. Each pool of GPUs of one product gets its own arrivals, so that the load is
@@ -122,3 +124,156 @@ func (l Lognormal) draw(normal float64) time.Duration {
 
 // phi is the distribution function of the standard normal distribution.
 func phi(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
+
+// Pods are pods of a job that are alike.
+type Pods struct {
+	// Count of pods.
+	Count int
+	// GPUs and Millicores of CPU that each requests.
+	GPUs, Millicores int
+	// Products of GPUs on whose nodes the pods can run. Empty: all.
+	Products []string
+}
+
+// Job is one gang.
+type Job struct {
+	// ID counts the jobs of a stream from 0.
+	ID int
+	// Name for people: the class, or the name in the trace.
+	Name string
+	// Submitted is when it arrives, since the beginning.
+	Submitted time.Duration
+	// Duration is how long it runs once all its pods do.
+	Duration time.Duration
+	// Priority, higher first.
+	Priority int32
+	// Pods are what must have a place at the same time.
+	Pods []Pods
+}
+
+// GPUs of all pods together.
+func (j *Job) GPUs() int {
+	var gpus int
+	for i := range j.Pods {
+		gpus += j.Pods[i].Count * j.Pods[i].GPUs
+	}
+	return gpus
+}
+
+// Shape is equal for jobs with equal pods, and for no others.
+func (j *Job) Shape() string {
+	return fmt.Sprint(j.Pods)
+}
+
+// Sort puts jobs in the order in which they arrive, and numbers them.
+func Sort(jobs []Job) {
+	slices.SortStableFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Submitted, b.Submitted) })
+	for i := range jobs {
+		jobs[i].ID = i
+	}
+}
+
+// Work is what jobs take: GPUs times duration, in GPU seconds.
+func Work(jobs []Job) float64 {
+	var work float64
+	for i := range jobs {
+		work += float64(jobs[i].GPUs()) * jobs[i].Duration.Seconds()
+	}
+	return work
+}
+
+// Stretch changes the time between arrivals, so that the jobs offer a load to so many GPUs. The durations stay.
+func Stretch(jobs []Job, load float64, gpus int) {
+	if len(jobs) == 0 {
+		return
+	}
+	first, last := jobs[0].Submitted, jobs[len(jobs)-1].Submitted
+	span := Work(jobs) / (load * float64(gpus))
+	if last == first || span == 0 {
+		return
+	}
+	factor := span / (last - first).Seconds()
+	for i := range jobs {
+		jobs[i].Submitted = time.Duration(float64(jobs[i].Submitted-first) * factor)
+	}
+}
+
+// defaultMillicores is the CPU for a GPU of classes that do not say.
+const defaultMillicores = 4000
+
+// Generate makes the jobs that arrive until an end. Each pool is offered the load: on average its jobs take that share
+// of its GPUs, if they all run at once.
+func (s *Spec) Generate(seed uint64, pools []Pool, load float64, end time.Duration) ([]Job, error) {
+	var jobs []Job
+	for _, pool := range pools {
+		classes := s.of(pool.Product)
+		if len(classes) == 0 {
+			return nil, fmt.Errorf("no class of jobs is for the %d GPUs of product %q", pool.GPUs, pool.Product)
+		}
+		jobs = append(jobs, s.arrivals(draws(seed, pool.Product), pool, classes, load, end)...)
+	}
+	Sort(jobs)
+	return jobs, nil
+}
+
+// draws returns the random numbers of a pool, so that the jobs of a pool do not depend on other pools.
+func draws(seed uint64, product string) *rand.Rand {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(product))
+	return rand.New(rand.NewPCG(seed, hash.Sum64()))
+}
+
+func (s *Spec) arrivals(r *rand.Rand, pool Pool, classes []Class, load float64, end time.Duration) []Job {
+	var shares, work float64
+	for i := range classes {
+		c := &classes[i]
+		shares += c.Share
+		work += c.Share * float64(c.Nodes*c.GPUs) * c.Duration.Mean().Seconds()
+	}
+	gap := work / shares / (load * float64(pool.GPUs)) // Seconds, on average.
+	var jobs []Job
+	for at := r.ExpFloat64() * gap; at < end.Seconds(); at += r.ExpFloat64() * gap {
+		c := pick(r, classes, shares)
+		jobs = append(jobs, Job{
+			Name:      c.Name,
+			Submitted: time.Duration(at * float64(time.Second)),
+			Duration:  c.Duration.draw(r.NormFloat64()),
+			Priority:  s.priority(r),
+			Pods:      []Pods{c.pods(pool.Product)},
+		})
+	}
+	return jobs
+}
+
+// pick draws a class by its share.
+func pick(r *rand.Rand, classes []Class, shares float64) *Class {
+	at := r.Float64() * shares
+	for i := range classes {
+		if at -= classes[i].Share; at < 0 {
+			return &classes[i]
+		}
+	}
+	return &classes[len(classes)-1]
+}
+
+func (c *Class) pods(product string) Pods {
+	millicores := c.MillicoresPerGPU
+	if millicores == 0 {
+		millicores = defaultMillicores
+	}
+	return Pods{Count: c.Nodes, GPUs: c.GPUs, Millicores: c.GPUs * millicores, Products: []string{product}}
+}
+
+func (s *Spec) priority(r *rand.Rand) int32 {
+	var shares float64
+	for _, p := range s.Priorities {
+		shares += p.Share
+	}
+	at := r.Float64() * shares
+	for _, p := range s.Priorities {
+		if at -= p.Share; at < 0 {
+			return p.Value
+		}
+	}
+	return 0
+}

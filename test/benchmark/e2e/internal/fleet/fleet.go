@@ -8,17 +8,23 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
 	"github.com/trainyard/trainyard/test/stage"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -230,4 +236,64 @@ func (c *Cluster) WriteKubeconfig() (string, error) {
 	}
 	path := filepath.Join(c.Cluster.Dir, "from-hub.kubeconfig")
 	return path, os.WriteFile(path, kubeconfig, 0o600)
+}
+
+// PatientLease are arguments of leader election. A leader renews its lease as often as by default. But it keeps the
+// lease when a busy machine makes it late by more than the ten seconds of the default.
+var PatientLease = []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s"}
+
+// agentNamespace is where the agents have their leases.
+const agentNamespace = "kubeflow-system"
+
+// startAgents starts worker-agents with their defaults, except for PatientLease. The first answers the webhooks.
+func (c *Cluster) startAgents(ctx context.Context, count int, version yard.Version) error {
+	if err := c.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agentNamespace}}); err != nil {
+		return err
+	}
+	server, err := c.Cluster.NewWebhookServer("worker-agent")
+	if err != nil {
+		return err
+	}
+	webhooks := []string{
+		"--webhook-bind-address=" + net.JoinHostPort(server.Host, strconv.Itoa(server.Port)), "--webhook-cert-dir=" + server.CertDir,
+	}
+	for range count {
+		health, err := ports.Free()
+		if err != nil {
+			return err
+		}
+		args := slices.Concat([]string{
+			"--kubeconfig=" + c.Cluster.KubeconfigPath, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
+		}, PatientLease, webhooks)
+		webhooks = nil
+		process, err := c.Cluster.Run(ctx, "worker-agent", version.Program("worker-agent"), args...)
+		if err != nil {
+			return err
+		}
+		if err := yard.AwaitReady(ctx, process, health); err != nil {
+			return err
+		}
+		c.Agents = append(c.Agents, process)
+	}
+	return yard.ApplyWebhooks(ctx, c.Cluster, server, version)
+}
+
+// Some toxics log on their own, whatever logger their proxy has.
+func init() { zerolog.SetGlobalLevel(zerolog.Disabled) }
+
+// distant puts a toxiproxy before a worker, and returns its URL. It stops with the fleet.
+func (f *Fleet) distant(worker *Cluster, rtt time.Duration) (string, error) {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	proxy := toxiproxy.NewProxy(server, worker.Name, "127.0.0.1:0", strings.TrimPrefix(worker.URL, "https://"))
+	if err := proxy.Start(); err != nil {
+		return "", fmt.Errorf("put worker %q at a distance: %w", worker.Name, err)
+	}
+	f.set.Cleanup(func() error { proxy.Stop(); return nil })
+	for _, stream := range []string{"upstream", "downstream"} {
+		toxic := fmt.Sprintf(`{"type": "latency", "stream": %q, "attributes": {"latency": %d}}`, stream, (rtt / 2).Milliseconds())
+		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			return "", fmt.Errorf("put worker %q at a distance: %w", worker.Name, err)
+		}
+	}
+	return "https://" + proxy.Listen, nil
 }
