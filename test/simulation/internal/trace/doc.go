@@ -14,5 +14,5 @@
 //     are rounded up.
 //
 // Jobs that did not run to their end, or whose times are not known, are left out and counted. Anything else that is
-// wrong is a Fault, which says where it is and what would be right.
+// wrong is an error, which says where it is.
 package trace

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
@@ -45,8 +46,8 @@ func ReadPAI(file string, in io.Reader, submissions map[string]time.Duration) (*
 		}
 		job.addTask(t)
 	}
-	if err := t.faults.err(); err != nil {
-		return nil, err
+	if t.err != nil {
+		return nil, t.err
 	}
 	trace := &Trace{}
 	for _, name := range names {
@@ -70,24 +71,21 @@ func ReadPAI(file string, in io.Reader, submissions map[string]time.Duration) (*
 
 // addTask adds the task of a line.
 func (j *paiJob) addTask(t *table) {
-	count := t.required("inst_num", wantCount)
-	if t.valid && (count < 1 || count != math.Trunc(count)) {
-		t.fault("inst_num", wantCount)
-	}
+	count := t.whole("inst_num", 1)
 	status := t.text("status")
 	if !slices.Contains(paiStates, status) {
-		t.fault("status", "one of Terminated, Failed, Running, Waiting")
+		t.fault("status", "one of "+strings.Join(paiStates, ", "))
 	}
-	begin, begun := t.number("start_time", wantTime)
-	end, ended := t.number("end_time", wantTime)
-	cpus, _ := t.number("plan_cpu", "a percentage of CPU cores such as 600.0, or empty")
-	gpus, _ := t.number("plan_gpu", "a percentage of GPUs such as 50.0, or empty")
+	begin, begun := t.number("start_time")
+	end, ended := t.number("end_time")
+	cpus, _ := t.number("plan_cpu")
+	gpus, _ := t.number("plan_gpu")
 	if !begun || !ended || status == "Running" || status == "Waiting" {
 		j.unclear = "that have not ended"
 		return
 	}
 	j.begin, j.end = min(j.begin, seconds(begin)), max(j.end, seconds(end))
-	pods := stream.Pods{Count: int(count), GPUs: int(math.Ceil(gpus / 100)), Millicores: int(cpus * 10)}
+	pods := stream.Pods{Count: count, GPUs: int(math.Ceil(gpus / 100)), Millicores: int(cpus * 10)}
 	if product := t.text("gpu_type"); product != "" && pods.GPUs > 0 {
 		pods.Products = []string{product}
 	}
@@ -102,9 +100,45 @@ func ReadPAIJobs(file string, in io.Reader) (map[string]time.Duration, error) {
 	}
 	submissions := map[string]time.Duration{}
 	for t.next() {
-		if at, known := t.number("start_time", wantTime); known {
+		if at, known := t.number("start_time"); known {
 			submissions[t.text("job_name")] = seconds(at)
 		}
 	}
-	return submissions, t.faults.err()
+	return submissions, t.err
+}
+
+var openBColumns = []string{
+	"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase",
+	"creation_time", "deletion_time", "scheduled_time",
+}
+
+// ReadOpenB reads openb_pod_list_*.csv.
+func ReadOpenB(file string, in io.Reader) (*Trace, error) {
+	t, err := newTable(file, in, openBColumns)
+	if err != nil {
+		return nil, err
+	}
+	trace := &Trace{}
+	for t.next() {
+		job := stream.Job{Name: t.text("name")}
+		pods := stream.Pods{Count: 1, GPUs: t.whole("num_gpu", 0), Millicores: t.whole("cpu_milli", 0)}
+		created := t.whole("creation_time", 0)
+		begin, begun := t.number("scheduled_time")
+		end, ended := t.number("deletion_time")
+		switch {
+		case !begun || !ended:
+			trace.omit("that were never scheduled, or have not ended")
+			continue
+		case end <= begin:
+			trace.omit("that took no time")
+			continue
+		}
+		if spec := t.text("gpu_spec"); spec != "" && spec != "nan" && pods.GPUs > 0 {
+			pods.Products = strings.Split(spec, "|")
+		}
+		job.Submitted, job.Duration, job.Pods = seconds(float64(created)), seconds(end-begin), []stream.Pods{pods}
+		trace.Jobs = append(trace.Jobs, job)
+	}
+	trace.begin()
+	return trace, t.err
 }

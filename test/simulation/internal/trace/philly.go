@@ -4,6 +4,8 @@
 package trace
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,78 +17,105 @@ import (
 // phillyTime is the format of times. Their zone is not known, but all times have the same.
 const phillyTime = "2006-01-02 15:04:05"
 
-const wantPhillyTime = "a time such as \"2017-10-07 01:12:09\", or null"
+// recorded is a time in that format. Times that were not recorded are null, "None" or empty.
+type recorded struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *recorded) UnmarshalJSON(data []byte) error {
+	var text string
+	err := json.Unmarshal(data, &text)
+	if err == nil && text != "" && text != "None" {
+		r.Time, err = time.Parse(phillyTime, text)
+	}
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r recorded) MarshalJSON() ([]byte, error) { return json.Marshal(r.Format(phillyTime)) }
+
+type phillyServer struct {
+	IP   string   `json:"ip"`
+	GPUs []string `json:"gpus"`
+}
+
+type phillyAttempt struct {
+	Start  recorded       `json:"start_time"`
+	End    recorded       `json:"end_time"`
+	Detail []phillyServer `json:"detail"`
+}
+
+// phillyJob is an element of the list.
+type phillyJob struct {
+	Name      string          `json:"jobid"`
+	Attempts  []phillyAttempt `json:"attempts"`
+	Submitted recorded        `json:"submitted_time"`
+}
 
 // ReadPhilly reads cluster_job_log.
 func ReadPhilly(file string, in io.Reader) (*Trace, error) {
-	d := newDocument(file, in)
-	trace := &Trace{}
-	first := time.Time{}
-	var faults faults
-	err := d.array(func(v *value) {
-		job, submitted, unclear, err := phillyJob(v)
-		switch {
-		case err != nil:
-			faults.add(err)
-		case unclear != "":
-			trace.omit(unclear)
-		default:
-			if first.IsZero() {
-				first = submitted
-			}
-			job.Submitted = submitted.Sub(first)
-			trace.Jobs = append(trace.Jobs, job)
+	d := json.NewDecoder(in)
+	trace, first := &Trace{}, recorded{}
+	token, err := d.Token()
+	if err == nil && token != json.Delim('[') {
+		err = errors.New("want a list of jobs")
+	}
+	for err == nil && d.More() {
+		var found phillyJob
+		if err = d.Decode(&found); err != nil {
+			break
 		}
-	})
+		job, unclear := found.job()
+		if unclear != "" {
+			trace.omit(unclear)
+			continue
+		}
+		if first.IsZero() {
+			first = found.Submitted
+		}
+		job.Submitted = found.Submitted.Sub(first.Time)
+		trace.Jobs = append(trace.Jobs, job)
+	}
+	if err == nil {
+		_, err = d.Token()
+	}
 	if err != nil {
-		faults.add(err)
+		return nil, fmt.Errorf("%s: at byte %d: %w", file, d.InputOffset(), err)
 	}
 	trace.begin()
-	return trace, faults.err()
+	return trace, nil
 }
 
-// phillyJob reads one element of the array. If the job's pods or times are unclear, it says why.
-func phillyJob(v *value) (job stream.Job, submitted time.Time, unclear string, err error) {
-	defer recoverFault(&err)
-	v.want(isObject, "an object with jobid, submitted_time and attempts")
-	job.Name = v.field("jobid").text("the name of the job")
-	v.field("vc").text("the name of a virtual cluster")
-	submitted, known := v.field("submitted_time").time()
-	if !known {
-		unclear = "without a time of submission"
-	}
-	attempts := v.field("attempts").elements("a list of attempts")
-	if len(attempts) == 0 {
-		unclear = "without an attempt"
-	}
-	for _, attempt := range attempts {
-		begin, begun := attempt.field("start_time").time()
-		end, ended := attempt.field("end_time").time()
-		pods := phillyPods(attempt.field("detail"))
-		if begun && ended {
-			job.Duration += max(end.Sub(begin), 0)
-		} else {
-			unclear = "with an attempt without start or end"
+// job returns what the simulator needs of a job. If its pods or times are unclear, it says why.
+func (p *phillyJob) job() (job stream.Job, unclear string) {
+	job.Name = p.Name
+	for _, attempt := range p.Attempts {
+		if attempt.Start.IsZero() || attempt.End.IsZero() {
+			return job, "with an attempt without start or end"
 		}
+		job.Duration += max(attempt.End.Sub(attempt.Start.Time), 0)
+		pods := phillyPods(attempt.Detail)
 		if most := (stream.Job{Pods: pods}); most.GPUs() >= job.GPUs() && len(pods) > 0 {
 			job.Pods = pods
 		}
 	}
-	if unclear == "" && job.GPUs() == 0 {
+	switch {
+	case p.Submitted.IsZero():
+		unclear = "without a time of submission"
+	case len(p.Attempts) == 0:
+		unclear = "without an attempt"
+	case job.GPUs() == 0:
 		unclear = "without GPUs"
-	}
-	if unclear == "" && job.Duration == 0 {
+	case job.Duration == 0:
 		unclear = "that took no time"
 	}
-	return job, submitted, unclear, nil
+	return job, unclear
 }
 
 // phillyPods are the servers of an attempt, grouped by their number of GPUs.
-func phillyPods(detail *value) []stream.Pods {
+func phillyPods(servers []phillyServer) []stream.Pods {
 	var pods []stream.Pods
-	for _, server := range detail.elements("a list of servers") {
-		server.field("ip").text("the name of a server")
-		gpus := len(server.field("gpus").elements("a list of GPUs"))
+	for _, server := range servers {
+		gpus := len(server.GPUs)
 		if at := slices.IndexFunc(pods, func(p stream.Pods) bool { return p.GPUs == gpus }); at >= 0 {
 			pods[at].Count++
 		} else if gpus > 0 {
@@ -96,21 +125,3 @@ func phillyPods(detail *value) []stream.Pods {
 	slices.SortFunc(pods, func(a, b stream.Pods) int { return b.GPUs - a.GPUs })
 	return pods
 }
-
-// time is a field in that format. Times that were not recorded are null, "None" or empty.
-func (v *value) time() (at time.Time, known bool) {
-	if v.kind == isNull {
-		return at, false
-	}
-	text := v.text(wantPhillyTime)
-	if text == "" || text == "None" {
-		return at, false
-	}
-	at, err := time.Parse(phillyTime, text)
-	if err != nil {
-		v.fault(wantPhillyTime)
-	}
-	return at, true
-}
-
-func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

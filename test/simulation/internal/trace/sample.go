@@ -19,31 +19,20 @@ var phillyBegin = time.Date(2017, time.October, 1, 0, 0, 0, 0, time.UTC)
 
 // WritePhilly writes jobs as cluster_job_log. They run on servers of their own, as soon as they are submitted.
 func WritePhilly(out io.Writer, jobs []stream.Job) error {
-	type server struct {
-		IP   string   `json:"ip"`
-		GPUs []string `json:"gpus"`
-	}
-	type attempt struct {
-		Start  string   `json:"start_time"`
-		End    string   `json:"end_time"`
-		Detail []server `json:"detail"`
-	}
 	type job struct {
-		Status    string    `json:"status"`
-		VC        string    `json:"vc"`
-		ID        string    `json:"jobid"`
-		Attempts  []attempt `json:"attempts"`
-		Submitted string    `json:"submitted_time"`
-		User      string    `json:"user"`
+		Status string `json:"status"`
+		VC     string `json:"vc"`
+		phillyJob
+		User string `json:"user"`
 	}
 	list := make([]job, len(jobs))
 	for i := range jobs {
 		j := &jobs[i]
 		at := phillyBegin.Add(j.Submitted)
-		a := attempt{Start: at.Format(phillyTime), End: at.Add(j.Duration).Format(phillyTime)}
+		a := phillyAttempt{Start: recorded{at}, End: recorded{at.Add(j.Duration)}}
 		for _, p := range j.Pods {
 			for range p.Count {
-				s := server{IP: fmt.Sprint("m", len(a.Detail)+1)}
+				s := phillyServer{IP: fmt.Sprint("m", len(a.Detail)+1)}
 				for g := range p.GPUs {
 					s.GPUs = append(s.GPUs, fmt.Sprint("gpu", g))
 				}
@@ -51,8 +40,8 @@ func WritePhilly(out io.Writer, jobs []stream.Job) error {
 			}
 		}
 		list[i] = job{
-			Status: "Pass", VC: fmt.Sprintf("vc%d", i%3), ID: fmt.Sprintf("application_%d", i), Attempts: []attempt{a},
-			Submitted: at.Format(phillyTime), User: fmt.Sprintf("user%d", i%7),
+			Status: "Pass", VC: fmt.Sprintf("vc%d", i%3), User: fmt.Sprintf("user%d", i%7),
+			phillyJob: phillyJob{Name: fmt.Sprintf("application_%d", i), Attempts: []phillyAttempt{a}, Submitted: recorded{at}},
 		}
 	}
 	e := json.NewEncoder(out)

@@ -15,118 +15,91 @@ import (
 	"time"
 )
 
-// table reads CSV line by line.
+// table reads CSV line by line, up to the first fault.
 type table struct {
 	file    string
 	csv     *csv.Reader
 	columns []string
 	line    []string
-	faults  faults
 	// again: the first line was no names, and is to be read again.
 	again bool
-	// valid: nothing was wrong with this line so far.
-	valid bool
+	err   error
 }
 
 // newTable begins a file that has the columns: in any order if its first line has their names, otherwise in the given
 // order.
 func newTable(file string, in io.Reader, columns []string) (*table, error) {
 	t := &table{file: file, csv: csv.NewReader(in), columns: columns}
-	t.csv.FieldsPerRecord = -1 // Judged here, so that the fault says more.
-	t.csv.ReuseRecord = true
 	first, err := t.csv.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, &Fault{File: file, Line: 1, Column: 1, Want: "the columns " + strings.Join(columns, ",")}
-	}
 	if err != nil {
-		return nil, t.syntax(err)
+		return nil, fmt.Errorf("%s: read the first line: %w", file, err)
 	}
 	if !slices.Contains(first, columns[0]) {
-		t.line, t.again = first, true
-		return t, nil
+		t.csv.FieldsPerRecord, t.line, t.again = len(columns), first, true
+		if len(first) != len(columns) {
+			t.err = fmt.Errorf("%s: want the columns %s", file, strings.Join(columns, ","))
+		}
+		return t, t.err
 	}
-	t.columns = slices.Clone(first)
+	t.columns = first
 	for _, column := range columns {
 		if !slices.Contains(first, column) {
-			return nil, &Fault{File: file, Line: 1, Column: 1, Value: strings.Join(first, ","),
-				Want: fmt.Sprintf("the columns %s; there is no %s", strings.Join(columns, ","), column)}
+			return nil, fmt.Errorf("%s: there is no column %s", file, column)
 		}
 	}
 	return t, nil
 }
 
-// next goes to the next line that has all columns. It returns false after the last.
+// next goes to the next line. It returns false after the last, and after a fault.
 func (t *table) next() bool {
-	for {
-		if !t.again {
-			line, err := t.csv.Read()
-			if errors.Is(err, io.EOF) {
-				return false
-			}
-			if err != nil {
-				t.faults.add(t.syntax(err))
-				return false
-			}
-			t.line = line
-		}
-		t.again, t.valid = false, true
-		if len(t.line) == len(t.columns) {
-			return true
-		}
-		row, column := t.csv.FieldPos(0)
-		t.faults.add(&Fault{File: t.file, Line: row, Column: column, Value: strings.Join(t.line, ","),
-			Want: fmt.Sprintf("%d columns, %s; there are %d", len(t.columns), strings.Join(t.columns, ","), len(t.line))})
+	if t.err != nil {
+		return false
 	}
+	if t.again {
+		t.again = false
+		return true
+	}
+	line, err := t.csv.Read()
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.err = fmt.Errorf("%s: %w", t.file, err)
+	}
+	t.line = line
+	return err == nil
 }
 
-// syntax turns an error of package csv into one that names the file.
-func (t *table) syntax(err error) error {
-	var parse *csv.ParseError
-	if errors.As(err, &parse) {
-		return fmt.Errorf("%s:%d:%d: %w", t.file, parse.Line, parse.Column, parse.Err)
-	}
-	return fmt.Errorf("%s: %w", t.file, err)
-}
-
-// text is a field of the line. It is a copy.
 func (t *table) text(column string) string {
-	return strings.Clone(strings.TrimSpace(t.line[slices.Index(t.columns, column)]))
+	return strings.TrimSpace(t.line[slices.Index(t.columns, column)])
 }
 
 // number is a field with a number of at least 0. An empty field is absent.
-func (t *table) number(column, want string) (n float64, present bool) {
+func (t *table) number(column string) (n float64, present bool) {
 	text := t.text(column)
 	if text == "" {
 		return 0, false
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || n < 0 || math.IsNaN(n) || n > math.MaxInt32 {
-		t.fault(column, want)
+	if err != nil || !(n >= 0 && n <= math.MaxInt32) {
+		t.fault(column, "a number of at least 0, or empty")
 		return 0, false
 	}
 	return n, true
 }
 
-// required is a number that may not be absent.
-func (t *table) required(column, want string) float64 {
-	n, present := t.number(column, want)
-	if !present && t.valid {
-		t.fault(column, want)
+// whole is a field with a whole number, which may not be absent.
+func (t *table) whole(column string, least int) int {
+	n, present := t.number(column)
+	if !present || n < float64(least) || n != math.Trunc(n) {
+		t.fault(column, fmt.Sprintf("a whole number of at least %d", least))
 	}
-	return n
+	return int(n)
 }
 
 func (t *table) fault(column, want string) {
-	row, at := t.csv.FieldPos(slices.Index(t.columns, column))
-	t.faults.add(&Fault{File: t.file, Line: row, Column: at, Field: column, Value: t.text(column), Want: want})
-	t.valid = false
+	if t.err == nil {
+		row, _ := t.csv.FieldPos(slices.Index(t.columns, column))
+		t.err = fmt.Errorf("%s:%d: %s is %q: want %s", t.file, row, column, t.text(column), want)
+	}
 }
 
 // seconds as a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// The words of several tables.
-const (
-	wantTime  = "a time in seconds such as 1739162.0, or empty"
-	wantCount = "a whole number of at least 1"
-)

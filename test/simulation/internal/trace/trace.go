@@ -5,7 +5,6 @@ package trace
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -61,8 +60,7 @@ func (t *Trace) begin() {
 	}
 }
 
-// Read reads a file. The table of jobs is for PAI, and may be empty. Its error has one line for each of the first
-// faults.
+// Read reads a file. The table of jobs is for PAI, and may be empty. Its error is about the first fault.
 func Read(format, file, jobTable string) (*Trace, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -90,47 +88,4 @@ func Read(format, file, jobTable string) (*Trace, error) {
 		return ReadPAI(file, in, submissions)
 	}
 	return nil, fmt.Errorf("trace format %q is not one of %s", format, strings.Join(Formats(), ", "))
-}
-
-// Fault is a value in a file that is not as it should be.
-type Fault struct {
-	File         string
-	Line, Column int
-	// Field is the column by its name, or the path in the document. Empty: it is about the line.
-	Field string
-	// Value as it is there, and Want what would be right.
-	Value, Want string
-}
-
-// Error implements error: "trace.csv:3:14: plan_gpu is "x", but must be a percentage of GPUs such as 50.0, or empty".
-func (f *Fault) Error() string {
-	what := fmt.Sprintf("%q", f.Value)
-	if f.Field != "" {
-		what = fmt.Sprintf("%s is %q", f.Field, f.Value)
-	}
-	return fmt.Sprintf("%s:%d:%d: %s, but must be %s", f.File, f.Line, f.Column, what, f.Want)
-}
-
-// maxFaults is how many faults of a file are reported.
-const maxFaults = 10
-
-// faults of a file.
-type faults struct {
-	list []error
-	more int
-}
-
-func (f *faults) add(err error) {
-	if len(f.list) < maxFaults {
-		f.list = append(f.list, err)
-	} else {
-		f.more++
-	}
-}
-
-func (f *faults) err() error {
-	if f.more > 0 {
-		return errors.Join(append(slices.Clone(f.list), fmt.Errorf("and %d more", f.more))...)
-	}
-	return errors.Join(f.list...)
 }

@@ -62,22 +62,11 @@ func TestReadPhilly(t *testing.T) {
 
 func TestReadPhillyFaults(t *testing.T) {
 	for name, tc := range map[string]struct{ old, new, want string }{
-		"Time": {
-			old: `"2017-10-07 01:13:30"`, new: `"yesterday"`,
-			want: `log.json:13:27: attempts[1].start_time is "yesterday", but must be a time such as "2017-10-07 01:12:09", or null`,
-		},
-		"Type": {
-			old: `["gpu4"]`, new: `3`, want: `log.json:15:128: attempts[1].detail[2].gpus is "3", but must be a list of GPUs`,
-		},
-		"Null": {
-			old: `"application_1506638472019_14199"`, new: `null`, want: `log.json:5:14: jobid is "null", but must be the name of the job`,
-		},
-		"Missing": {
-			old: `"jobid": "b", `, want: `log.json:21:1: "an object", but must be an object with jobid, which is missing`,
-		},
-		"NoList": {old: "[\n{", new: "{", want: `log.json:1:1: "{", but must be a list of jobs`},
-		"Syntax": {old: `"attempts": [],`, new: `"attempts": [,`, want: "log.json:21:65: no JSON: invalid character ','"},
-		"Cut":    {old: "}]}\n]", new: "}]}\n", want: "log.json:25:133: the file ends in the middle of the list"},
+		"Time":   {old: `"2017-10-07 01:13:30"`, new: `"yesterday"`, want: `cannot parse "yesterday"`},
+		"Type":   {old: `["gpu4"]`, new: `3`, want: `attempts.detail.gpus of type []string`},
+		"NoList": {old: "[\n{", new: "{", want: `log.json: at byte 1: want a list of jobs`},
+		"Syntax": {old: `"attempts": [],`, new: `"attempts": [,`, want: "invalid character ','"},
+		"Cut":    {old: "}]}\n]", new: "}]}\n", want: "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ReadPhilly("log.json", strings.NewReader(strings.Replace(example, tc.old, tc.new, 1)))
@@ -149,59 +138,30 @@ func TestReadOpenB(t *testing.T) {
 }
 
 func TestTableFaults(t *testing.T) {
-	read := func(format, in string) error {
-		switch format {
-		case PAI:
-			_, err := ReadPAI("t.csv", strings.NewReader(in), nil)
-			return err
-		default:
-			_, err := ReadOpenB("t.csv", strings.NewReader(in))
-			return err
-		}
-	}
-	for name, tc := range map[string]struct{ format, in, old, new, want string }{
-		"Number": {
-			format: PAI, in: tasks, old: ",50.0,", new: ",half,",
-			want: `t.csv:2:69: plan_gpu is "half", but must be a percentage of GPUs such as 50.0, or empty`,
-		},
-		"Negative": {
-			format: PAI, in: tasks, old: "1739162.0", new: "-5",
-			want: `t.csv:2:33: start_time is "-5", but must be a time in seconds such as 1739162.0, or empty`,
-		},
-		"Fraction": {
-			format: PAI, in: tasks, old: "4.0", new: "4.5", want: `t.csv:3:14: inst_num is "4.5", but must be a whole number of at least 1`,
-		},
-		"Status": {
-			format: PAI, in: tasks, old: "Failed", new: "Lost",
-			want: `t.csv:3:18: status is "Lost", but must be one of Terminated, Failed, Running, Waiting`,
-		},
-		"Columns": {
-			format: PAI, in: tasks, old: ",MISC", new: "",
-			want: `t.csv:2:1: "job_b,tensorflow,2.0,Terminated,1739162.0,1739200.0,600.0,29.296875,50.0", but must be 10 columns`,
-		},
-		"Required": {
-			format: OpenB, in: pods, old: "12000", new: "", want: `t.csv:2:16: cpu_milli is "", but must be an amount of CPU`,
-		},
-		"NoColumn": {
-			format: OpenB, in: pods, old: "num_gpu", new: "gpus", want: "there is no num_gpu",
-		},
-		"Quote": {format: OpenB, in: pods, old: "openb-pod-0009", new: `"openb`, want: "t.csv:"},
-		"Empty": {format: OpenB, in: pods, old: pods, new: "", want: "t.csv:1:1:"},
+	for name, tc := range map[string]struct{ in, old, new, want string }{
+		"Number":   {in: tasks, old: ",50.0,", new: ",half,", want: `t.csv:2: plan_gpu is "half": want a number`},
+		"Negative": {in: tasks, old: "1739162.0", new: "-5", want: `t.csv:2: start_time is "-5": want a number of at least 0`},
+		"Fraction": {in: tasks, old: "4.0", new: "4.5", want: `t.csv:3: inst_num is "4.5": want a whole number of at least 1`},
+		"Status":   {in: tasks, old: "Failed", new: "Lost", want: `t.csv:3: status is "Lost": want one of Terminated, Failed`},
+		"Columns":  {in: tasks, old: ",MISC", new: "", want: "record on line 2: wrong number of fields"},
+		"First":    {in: tasks, old: ",,\n", new: ",\n", want: "want the columns job_name,task_name"},
+		"Required": {in: pods, old: "12000", new: "", want: `t.csv:2: cpu_milli is "": want a whole number`},
+		"NoColumn": {in: pods, old: "num_gpu", new: "gpus", want: "there is no column num_gpu"},
+		"Quote":    {in: pods, old: "openb-pod-0009", new: `"openb`, want: "t.csv: "},
+		"Empty":    {in: pods, old: pods, new: "", want: "t.csv: read the first line: EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := read(tc.format, strings.Replace(tc.in, tc.old, tc.new, 1))
+			in := strings.NewReader(strings.Replace(tc.in, tc.old, tc.new, 1))
+			var err error
+			if tc.in == tasks {
+				_, err = ReadPAI("t.csv", in, nil)
+			} else {
+				_, err = ReadOpenB("t.csv", in)
+			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error:\n%v\nwant:\n%s", err, tc.want)
 			}
 		})
-	}
-}
-
-// TestManyFaults: a file with nothing right in it is reported in a few lines.
-func TestManyFaults(t *testing.T) {
-	_, err := ReadOpenB("t.csv", strings.NewReader(pods+strings.Repeat("x,y\n", 50)))
-	if err == nil || strings.Count(err.Error(), "\n") != maxFaults || !strings.HasSuffix(err.Error(), "and 40 more") {
-		t.Errorf("got error:\n%v", err)
 	}
 }
 
