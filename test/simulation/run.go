@@ -238,6 +238,5 @@ the jobs, fragmentation, preemptions, and how fast Trainyard decided.`,
 		},
 	}
 	o.addFlags(command.Flags())
-	command.AddCommand(newSampleCommand())
 	return command
 }

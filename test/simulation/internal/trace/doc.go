@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace reads recorded jobs in the formats of three published traces, and writes them for samples.
+// Package trace reads recorded jobs in the formats of three published traces.
 //
 //   - philly: the file cluster_job_log of Microsoft's Philly traces (github.com/msr-fiddle/philly-traces), JSON. A
 //     job's pods are the servers of the attempt with the most GPUs, and its duration is the duration of all attempts.

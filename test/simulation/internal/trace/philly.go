@@ -30,18 +30,14 @@ func (r *recorded) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// MarshalJSON implements json.Marshaler.
-func (r recorded) MarshalJSON() ([]byte, error) { return json.Marshal(r.Format(phillyTime)) }
-
-type phillyServer struct {
-	IP   string   `json:"ip"`
+type phillyServers []struct {
 	GPUs []string `json:"gpus"`
 }
 
 type phillyAttempt struct {
-	Start  recorded       `json:"start_time"`
-	End    recorded       `json:"end_time"`
-	Detail []phillyServer `json:"detail"`
+	Start  recorded      `json:"start_time"`
+	End    recorded      `json:"end_time"`
+	Detail phillyServers `json:"detail"`
 }
 
 // phillyJob is an element of the list.
@@ -112,7 +108,7 @@ func (p *phillyJob) job() (job stream.Job, unclear string) {
 }
 
 // phillyPods are the servers of an attempt, grouped by their number of GPUs.
-func phillyPods(servers []phillyServer) []stream.Pods {
+func phillyPods(servers phillyServers) []stream.Pods {
 	var pods []stream.Pods
 	for _, server := range servers {
 		gpus := len(server.GPUs)

@@ -4,7 +4,6 @@
 package trace
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,46 +162,6 @@ func TestTableFaults(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRoundTrip: a written sample is read as the same jobs, as far as the format can express them.
-func TestRoundTrip(t *testing.T) {
-	jobs := []stream.Job{
-		{ID: 0, Duration: 90 * time.Second, Pods: []stream.Pods{{Count: 1, GPUs: 2, Millicores: 4000, Products: []string{"A100"}}}},
-		{ID: 1, Submitted: time.Minute, Duration: time.Hour, Pods: []stream.Pods{{Count: 3, GPUs: 8, Millicores: 1000, Products: []string{"L4"}}}},
-	}
-	read := func(t *testing.T, got *Trace, err error) []stream.Job {
-		t.Helper()
-		check.Must(t, err)
-		for i := range got.Jobs {
-			got.Jobs[i].Name = ""
-		}
-		return got.Jobs
-	}
-	t.Run("Philly", func(t *testing.T) {
-		var out bytes.Buffer
-		check.Must(t, WritePhilly(&out, jobs))
-		got, err := ReadPhilly("log.json", &out)
-		want := []stream.Job{jobs[0], jobs[1]}
-		for i := range want {
-			want[i].Pods = []stream.Pods{{Count: jobs[i].Pods[0].Count, GPUs: jobs[i].Pods[0].GPUs}}
-		}
-		check.Diff(t, want, read(t, got, err), "")
-	})
-	t.Run("PAI", func(t *testing.T) {
-		var tasks, table bytes.Buffer
-		check.Must(t, WritePAI(&tasks, &table, jobs))
-		submissions, err := ReadPAIJobs("jobs.csv", &table)
-		check.Must(t, err)
-		got, err := ReadPAI("tasks.csv", &tasks, submissions)
-		check.Diff(t, jobs, read(t, got, err), "")
-	})
-	t.Run("OpenB", func(t *testing.T) {
-		var out bytes.Buffer
-		check.Must(t, WriteOpenB(&out, jobs))
-		got, err := ReadOpenB("pods.csv", &out)
-		check.Diff(t, jobs[:1], read(t, got, err), "")
-	})
 }
 
 func FuzzRead(f *testing.F) {
