@@ -75,28 +75,3 @@ func textsOf(t *testing.T, name, document string) string {
 		}
 	}
 }
-
-func TestAxes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		axis axis
-		want string
-	}{
-		"Shares": {axis: linear("", 0.42, 0.97, percent), want: "40 % 50 % 60 % 70 % 80 % 90 % 100 %"},
-		"Narrow": {axis: linear("", 0.81, 0.86, percent), want: "81 % 82 % 83 % 84 % 85 % 86 %"},
-		"Hours":  {axis: logDurations("", 3*3600), want: "≤ 1 s 10 s 1 min 5 min 30 min 1 h 4 h"},
-		"None":   {axis: logDurations("", 0), want: "≤ 1 s 10 s 1 min"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var labels []string
-			for _, tick := range tc.axis.ticks {
-				labels = append(labels, tick.label)
-				if share := tc.axis.share(tick.at); share < 0 || share > 1 {
-					t.Errorf("%s is at %v of the axis", tick.label, share)
-				}
-			}
-			if got := strings.Join(labels, " "); got != tc.want {
-				t.Errorf("ticks are %s, want %s", got, tc.want)
-			}
-		})
-	}
-}
