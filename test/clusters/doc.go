@@ -14,8 +14,7 @@
 //	client := kubernetes.NewForConfigOrDie(c.Config)
 //
 // Options with only a name start an API server and its etcd. That is all that a test of a controller needs. StartAll
-// starts several clusters at a time. "make controlplane" builds the binaries. The command cmd/clusters uses this
-// package.
+// starts several clusters at a time. "make controlplane" builds the binaries.
 //
 // # A control plane of a release
 //
