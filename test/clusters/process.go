@@ -17,10 +17,16 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
 
-// stopGrace is how long Stop waits after SIGTERM before it kills.
-const stopGrace = 15 * time.Second
+const (
+	// stopGrace is how long Stop waits after SIGTERM before it kills.
+	stopGrace = 15 * time.Second
+	// readyPoll is how often a process that starts is asked whether it is ready.
+	readyPoll = 50 * time.Millisecond
+)
 
 // Process is a program that runs beside a cluster. It ends when the cluster or this process ends, in whatever way.
 type Process struct {
@@ -104,6 +110,20 @@ func (p *Process) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for %s: %w", p.Name, ctx.Err())
 	}
+}
+
+// AwaitReady returns when the process answers readiness probes at an address with success.
+func (p *Process) AwaitReady(ctx context.Context, address string) error {
+	for ports.Ready(ctx, address) != nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s to be ready, see %s: %w", p.Name, p.LogPath, ctx.Err())
+		case <-p.done:
+			return fmt.Errorf("wait for %s to be ready: %w", p.Name, p.Ended())
+		case <-time.After(readyPoll):
+		}
+	}
+	return nil
 }
 
 // Signal sends a signal. After SIGSTOP it waits until the process has stopped. A process that has ended is no error.

@@ -20,7 +20,6 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
-	"github.com/trainyard/trainyard/test/yard"
 )
 
 // startTimeout is for clusters and what is made of them, on a machine that may be busy.
@@ -145,7 +144,7 @@ func RunProgram(t testing.TB, cluster *clusters.Cluster, name, binary string, fl
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	check.Must(t, yard.AwaitReady(ctx, process, health))
+	check.Must(t, process.AwaitReady(ctx, health))
 	return p
 }
 

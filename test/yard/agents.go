@@ -59,7 +59,7 @@ func (a *Agent) Up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return AwaitReady(ctx, process, a.health)
+	return process.AwaitReady(ctx, a.health)
 }
 
 func (a *Agent) start(ctx context.Context) (*clusters.Process, error) {
@@ -269,7 +269,7 @@ func (y *Yard) forwardManager(ctx context.Context) error {
 		return fmt.Errorf("forward the manager's ports: %w", err)
 	}
 	go y.keepForwarding(process, args)
-	return AwaitReady(ctx, process, local[0])
+	return process.AwaitReady(ctx, local[0])
 }
 
 // keepForwarding starts the forwarding again when it has ended: it ends with the manager's container.

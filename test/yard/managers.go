@@ -196,7 +196,7 @@ func (m *Managers) Replace(ctx context.Context) error {
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	if err := AwaitReady(ctx, m.current, m.health); err != nil {
+	if err := m.current.AwaitReady(ctx, m.health); err != nil {
 		return err
 	}
 	return before.Stop()

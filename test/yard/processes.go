@@ -24,7 +24,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/test/ports"
 )
 
 const (
@@ -59,22 +58,6 @@ func (y *Yard) installHub(ctx context.Context) error {
 	}
 	y.managerKubeconfig, err = serviceAccountKubeconfig(ctx, y.Hub, server, managerNamespace, "trainyard-manager")
 	return err
-}
-
-// AwaitReady returns when a process answers readiness probes with success.
-func AwaitReady(ctx context.Context, process *clusters.Process, address string) error {
-	for {
-		if ports.Ready(ctx, address) == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s to be ready, see %s: %w", process.Name, process.LogPath, ctx.Err())
-		case <-process.Done():
-			return fmt.Errorf("wait for %s to be ready: %w", process.Name, process.Ended())
-		case <-time.After(readyPoll):
-		}
-	}
 }
 
 // Register registers a worker as an admin does with kubectl. It waits until the worker is Ready. The tests of the plugin's

@@ -18,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // writesOfAdmission bounds the generations of a copy that a Kueue suspends and admits. Two systems that undo each
@@ -35,12 +36,12 @@ func TestKueueOnBothSides(t *testing.T) {
 		h.submit(t, "gated", "gate")
 		h.ours.gets(t, "gated")
 		copy, err := get(t.Context(), h.ours, "gated")
-		check(t, err)
+		check.Must(t, err)
 		if queue, has := copy.GetLabels()[v1alpha1.LabelLocalQueue]; has || trainjobs.Suspended(copy) {
 			t.Errorf("the copy is in queue %q of the worker, suspended: %t", queue, trainjobs.Suspended(copy))
 		}
 		d, err := h.dispatch(t.Context(), "gated")
-		check(t, err)
+		check.Must(t, err)
 		if d.Spec.LocalQueue == nil || *d.Spec.LocalQueue != "" {
 			t.Errorf("the Dispatch does not say that the copy comes into no queue: %v", d.Spec.LocalQueue)
 		}
@@ -85,7 +86,7 @@ func TestKueueOnBothSides(t *testing.T) {
 	t.Run("HeldByTheWorker", func(t *testing.T) {
 		queue := kueueObject("ClusterQueue", "", "gate")
 		hold := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"stopPolicy":"Hold"}}`))
-		check(t, h.ours.Patch(t.Context(), queue, hold))
+		check.Must(t, h.ours.Patch(t.Context(), queue, hold))
 		h.submit(t, "held", "gate")
 		h.ours.gets(t, "held")
 		await(t, "have the Dispatch say that the worker holds the job", func(ctx context.Context) error {
@@ -114,7 +115,7 @@ func (h *hub) quiet(t *testing.T, name string) {
 		return err
 	})
 	copy, err := get(t.Context(), h.ours, name)
-	check(t, err)
+	check.Must(t, err)
 	if generation := copy.GetGeneration(); generation > writesOfAdmission {
 		t.Errorf("the copy of %s has generation %d", name, generation)
 	}
@@ -125,7 +126,7 @@ func (h *hub) setQueue(t *testing.T, worker string, queue v1alpha1.WorkerQueue) 
 	t.Helper()
 	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}}
 	patch := fmt.Sprintf(`{"spec":{"kueue":{"workerQueue":%q}}}`, queue)
-	check(t, h.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, h.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // activate makes the hub's Kueue stop or queue a job.
@@ -136,7 +137,7 @@ func (h *hub) activate(t *testing.T, job string, active bool) {
 		if err != nil {
 			return err
 		}
-		check(t, unstructured.SetNestedField(workload.Object, active, "spec", "active"))
+		check.Must(t, unstructured.SetNestedField(workload.Object, active, "spec", "active"))
 		return h.Update(ctx, workload)
 	})
 }
@@ -206,7 +207,7 @@ func TestTwoTeams(t *testing.T) {
 		return nil
 	})
 	w, err := g.workload(t.Context(), victim)
-	check(t, err)
+	check.Must(t, err)
 	if !isTrue(w, "QuotaReserved") {
 		t.Error("the quota is free while the copy has pods")
 	}
@@ -310,7 +311,7 @@ func (o *order) right(t *testing.T) {
 	t.Helper()
 	select {
 	case err := <-o.result:
-		check(t, err)
+		check.Must(t, err)
 	case <-t.Context().Done():
 		t.Fatal("nobody has seen the quota")
 	}
@@ -320,7 +321,7 @@ func (o *order) right(t *testing.T) {
 func follow(t *testing.T, c client.WithWatch, see func(watch.EventType, *unstructured.Unstructured)) {
 	t.Helper()
 	events, err := c.Watch(t.Context(), workloadList())
-	check(t, err)
+	check.Must(t, err)
 	t.Cleanup(events.Stop)
 	go func() {
 		for event := range events.ResultChan() {

@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/check"
 	testkueue "github.com/trainyard/trainyard/test/kueue"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -54,29 +55,29 @@ func newFederation(t *testing.T) *federation {
 	defer cancel()
 	took := stopwatch(t)
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true, GPUs: [][]int64{{8, 8}, {2, 2, 2, 2}}})
-	check(t, err)
-	t.Cleanup(func() { check(t, all.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, all.Stop()) })
 	took("start of the API servers")
 	installRay(ctx, t, all)
 	integrations := append(slices.Clone(kueue.Tuned().Integrations), "ray.io/rayjob")
 	k := kueue.New(all, kueue.Tuning{Groups: 1, Integrations: integrations, Dispatcher: "trainyard.dev/gang-fit"})
-	check(t, k.Install(ctx))
-	check(t, k.Start(ctx))
-	check(t, k.Connected(ctx))
+	check.Must(t, k.Install(ctx))
+	check.Must(t, k.Start(ctx))
+	check.Must(t, k.Connected(ctx))
 	took("start of Kueue")
 	f := &federation{kueue: k, hub: &hub{Client: all.Hub.Admin, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"]}}
 	var workers []trainyard.Worker
 	for i, s := range []**site{&f.east, &f.west} {
 		path, err := all.Workers[i].WriteKubeconfig()
-		check(t, err)
+		check.Must(t, err)
 		*s = &site{WithWatch: all.Workers[i].Admin, name: fmt.Sprintf("%s-0", all.Workers[i].Name), cluster: all.Workers[i]}
 		workers = append(workers, trainyard.Worker{Name: (*s).name, Kubeconfig: path})
 	}
 	f.seen = watchOwners(t, all.Hub.Admin)
 	f.trainyard = trainyard.New(all.Hub, workers, trainyard.Options{Args: []string{"--v=1", "--kueue-dispatcher"}})
-	check(t, f.trainyard.Install(ctx))
-	check(t, f.trainyard.Start(ctx))
-	check(t, f.trainyard.Connected(ctx))
+	check.Must(t, f.trainyard.Install(ctx))
+	check.Must(t, f.trainyard.Start(ctx))
+	check.Must(t, f.trainyard.Connected(ctx))
 	took("start of Trainyard")
 	return f
 }
@@ -85,10 +86,10 @@ func newFederation(t *testing.T) *federation {
 func installRay(ctx context.Context, t *testing.T, all *fleet.Fleet) {
 	t.Helper()
 	module, err := testkueue.ModuleDir(ctx, "github.com/ray-project/kuberay/ray-operator")
-	check(t, err)
+	check.Must(t, err)
 	for _, cluster := range all.Clusters() {
 		for _, kind := range []string{"rayclusters", "rayjobs"} {
-			check(t, cluster.Cluster.ApplyFiles(ctx, filepath.Join(module, "config/crd/bases", "ray.io_"+kind+".yaml")))
+			check.Must(t, cluster.Cluster.ApplyFiles(ctx, filepath.Join(module, "config/crd/bases", "ray.io_"+kind+".yaml")))
 		}
 	}
 }
@@ -266,7 +267,7 @@ func (s *site) gone(t *testing.T, workload string) {
 func (f *federation) hold(t *testing.T, s *site, policy string) {
 	t.Helper()
 	queue := kueueObject("ClusterQueue", "", f.queue)
-	check(t, s.Patch(t.Context(), queue, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"stopPolicy":%q}}`, policy))))
+	check.Must(t, s.Patch(t.Context(), queue, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"stopPolicy":%q}}`, policy))))
 }
 
 // told waits for an Event about a Workload.
@@ -292,10 +293,10 @@ func (f *federation) told(t *testing.T, workload, reason string) string {
 // remove deletes a job, and waits until no worker has a clone of it.
 func (f *federation) remove(t *testing.T, job client.Object, workload string) {
 	t.Helper()
-	check(t, f.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	check.Must(t, f.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	w := kueueObject("Workload", fleet.Namespace, workload)
 	// These clusters have no garbage collector.
-	check(t, client.IgnoreNotFound(f.Delete(t.Context(), w)))
+	check.Must(t, client.IgnoreNotFound(f.Delete(t.Context(), w)))
 	f.east.gone(t, workload)
 	f.west.gone(t, workload)
 }

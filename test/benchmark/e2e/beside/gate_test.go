@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -40,21 +41,21 @@ func newGate(t *testing.T) *gate {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 1, GPUs: [][]int64{{8, 8}}, Audit: true})
-	check(t, err)
-	t.Cleanup(func() { check(t, all.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, all.Stop()) })
 	g := &gate{
 		Client: all.Hub.Admin, worker: newWorker(all.Workers[0]),
 		kueue: kueue.New(&fleet.Fleet{Hub: all.Hub}, kueue.Tuning{Integrations: kueue.Tuned().Integrations}),
 	}
-	check(t, g.kueue.Install(ctx))
-	check(t, g.kueue.Start(ctx))
+	check.Must(t, g.kueue.Install(ctx))
+	check.Must(t, g.kueue.Start(ctx))
 	path, err := all.Workers[0].WriteKubeconfig()
-	check(t, err)
+	check.Must(t, err)
 	workers := []trainyard.Worker{{Name: g.worker.name, Kubeconfig: path}}
 	g.trainyard = trainyard.New(all.Hub, workers, trainyard.Options{Args: []string{"--v=1", "--kueue-admission-check"}})
-	check(t, g.trainyard.Install(ctx))
-	check(t, g.trainyard.Start(ctx))
-	check(t, g.trainyard.Connected(ctx))
+	check.Must(t, g.trainyard.Install(ctx))
+	check.Must(t, g.trainyard.Start(ctx))
+	check.Must(t, g.trainyard.Connected(ctx))
 	await(t, "apply the manifests", func(ctx context.Context) error {
 		return all.Hub.Cluster.ApplyFiles(ctx, samples+"two-teams.yaml")
 	})
@@ -205,7 +206,7 @@ func (g *gate) runs(t *testing.T, j teamJob, attempt int32) {
 		return g.worker.Get(ctx, j.key(), trainjobs.New())
 	})
 	w, err := g.workload(t.Context(), j)
-	check(t, err)
+	check.Must(t, err)
 	if !isTrue(w, "Admitted") {
 		t.Errorf("%s has a copy, and its Workload has the status %v", j.name, w.Object["status"])
 	}
@@ -215,7 +216,7 @@ func (g *gate) runs(t *testing.T, j teamJob, attempt int32) {
 func (g *gate) suspended(t *testing.T, j teamJob) bool {
 	t.Helper()
 	job := trainjobs.New()
-	check(t, g.Get(t.Context(), j.key(), job))
+	check.Must(t, g.Get(t.Context(), j.key(), job))
 	return trainjobs.Suspended(job)
 }
 
@@ -238,7 +239,7 @@ func (g *gate) remove(t *testing.T, j teamJob) {
 	job := trainjobs.New()
 	job.SetNamespace(j.team)
 	job.SetName(j.name)
-	check(t, g.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	check.Must(t, g.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	await(t, "have nothing left of "+j.name, func(ctx context.Context) error {
 		if err := g.collected(ctx, j); err != nil {
 			return err
@@ -367,13 +368,13 @@ func (g *gate) restart(t *testing.T, filler teamJob) {
 	g.placed(t, filler, 1)
 	g.submit(t, job)
 	g.checked(t, job, "Pending", "NoFit")
-	check(t, g.kueue.Stop())
-	check(t, g.kueue.Pause(t.Context()))
+	check.Must(t, g.kueue.Stop())
+	check.Must(t, g.kueue.Pause(t.Context()))
 	g.remove(t, filler)
 	g.checked(t, job, "Ready", g.worker.name)
 	g.placed(t, job, 1)
-	check(t, g.trainyard.Stop())
-	check(t, g.trainyard.Start(t.Context()))
+	check.Must(t, g.trainyard.Stop())
+	check.Must(t, g.trainyard.Start(t.Context()))
 	// It gets what is left. By then the manager has looked at the job.
 	later := teamJob{team: "team-b", name: "later", nodes: 2, gpus: 8, queueless: true}
 	g.submit(t, later)
@@ -382,8 +383,8 @@ func (g *gate) restart(t *testing.T, filler teamJob) {
 	if !g.suspended(t, job) || g.worker.created(t, job.name) != 0 {
 		t.Errorf("the job was given %d copies before Kueue has admitted it", g.worker.created(t, job.name))
 	}
-	check(t, g.kueue.Resume(t.Context()))
-	check(t, g.kueue.Start(t.Context()))
+	check.Must(t, g.kueue.Resume(t.Context()))
+	check.Must(t, g.kueue.Start(t.Context()))
 	g.runs(t, job, 1)
 	g.remove(t, later)
 	g.remove(t, job)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -87,7 +88,7 @@ func TestNomination(t *testing.T) {
 		f.stopKueue(t)
 		f.cordon(t, f.west.name, false)
 		f.nominated(t, job.Name, f.west)
-		check(t, f.trainyard.Stop())
+		check.Must(t, f.trainyard.Stop())
 		f.hold(t, f.east, "None")
 		f.east.clone(t, workload, "admitted", admitted)
 		f.startKueue(t)
@@ -97,11 +98,11 @@ func TestNomination(t *testing.T) {
 		})
 		f.logged(t, "when setting clusterName it must be one of the nominatedClusterNames")
 		w, err := f.workload(t.Context(), job.Name)
-		check(t, err)
+		check.Must(t, err)
 		if cluster, _, _ := unstructured.NestedString(w.Object, "status", "clusterName"); cluster != "" {
 			t.Errorf("Kueue has given the job to %q, which nobody nominates", cluster)
 		}
-		check(t, f.trainyard.Start(t.Context()))
+		check.Must(t, f.trainyard.Start(t.Context()))
 		f.runs(t, job, f.east)
 		f.remove(t, job, workload)
 	})
@@ -129,8 +130,8 @@ func TestNomination(t *testing.T) {
 		first, second := batchJob("whole", 2, 8), batchJob("late", 1, 4)
 		workload := f.create(t, first)
 		f.runs(t, first, f.east)
-		check(t, f.trainyard.Stop())
-		check(t, f.trainyard.Start(t.Context()))
+		check.Must(t, f.trainyard.Stop())
+		check.Must(t, f.trainyard.Start(t.Context()))
 		waiting := f.create(t, second)
 		f.told(t, waiting, "NotNominated")
 		if f.east.given(t, waiting)+f.west.given(t, waiting) != 0 {
@@ -155,7 +156,7 @@ func TestNomination(t *testing.T) {
 // Why a nomination is applied in Kueue's name, and names only clusters that MultiKueue can use.
 func TestNominationOfAnotherManager(t *testing.T) {
 	f := newFederation(t)
-	check(t, f.trainyard.Stop())
+	check.Must(t, f.trainyard.Stop())
 	t.Run("ClusterIsNotConnected", func(t *testing.T) {
 		job := batchJob("nowhere", 1, 1)
 		workload := f.create(t, job)
@@ -170,7 +171,7 @@ func TestNominationOfAnotherManager(t *testing.T) {
 		f.east.clone(t, workload, "admitted", admitted)
 		f.logged(t, "clusterName and nominatedClusterNames are mutually exclusive")
 		w, err := f.workload(t.Context(), job.Name)
-		check(t, err)
+		check.Must(t, err)
 		if cluster, _, _ := unstructured.NestedString(w.Object, "status", "clusterName"); cluster != "" {
 			t.Errorf("Kueue has given the job to %q", cluster)
 		}
@@ -221,14 +222,14 @@ func (f *federation) refused(t *testing.T, job client.Object) (workload string) 
 // stopKueue stops the hub's Kueue, and takes its webhooks away, which would refuse every write.
 func (f *federation) stopKueue(t *testing.T) {
 	t.Helper()
-	check(t, f.kueue.Stop())
-	check(t, f.kueue.Pause(t.Context()))
+	check.Must(t, f.kueue.Stop())
+	check.Must(t, f.kueue.Pause(t.Context()))
 }
 
 func (f *federation) startKueue(t *testing.T) {
 	t.Helper()
-	check(t, f.kueue.Resume(t.Context()))
-	check(t, f.kueue.Start(t.Context()))
+	check.Must(t, f.kueue.Resume(t.Context()))
+	check.Must(t, f.kueue.Start(t.Context()))
 }
 
 // installClearingPolicy installs what later versions of Kueue may have on the hub: the API server itself takes the
@@ -251,8 +252,8 @@ func (f *federation) installClearingPolicy(t *testing.T) {
 			}}},
 		},
 	}}
-	check(t, f.Create(t.Context(), policy))
-	check(t, f.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	check.Must(t, f.Create(t.Context(), policy))
+	check.Must(t, f.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
 		"metadata": map[string]any{"name": "test-clear-nominations"}, "spec": map[string]any{"policyName": "test-clear-nominations"},
 	}}))
@@ -323,7 +324,7 @@ func (h *hub) follow(t *testing.T, out, title string, stopped func()) {
 func (h *hub) shell(t *testing.T, command string) string {
 	t.Helper()
 	programs, err := filepath.Abs(bin)
-	check(t, err)
+	check.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	script := exec.CommandContext(ctx, "bash", "-c", command)

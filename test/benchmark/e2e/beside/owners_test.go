@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // managerOfKueue is the field manager that may own a nomination.
@@ -75,7 +77,7 @@ func watchOwners(t *testing.T, c client.WithWatch) *owners {
 		lost[w.GetName()] = now
 	}
 	events, err := c.Watch(t.Context(), workloadList())
-	check(t, err)
+	check.Must(t, err)
 	t.Cleanup(events.Stop)
 	go func() {
 		for event := range events.ResultChan() {

@@ -24,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -42,20 +43,20 @@ func newBehind(t *testing.T) *behind {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 2})
-	check(t, err)
-	t.Cleanup(func() { check(t, all.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, all.Stop()) })
 	k := kueue.New(all, kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations})
-	check(t, k.Install(ctx))
-	check(t, k.Start(ctx))
-	check(t, k.Connected(ctx))
+	check.Must(t, k.Install(ctx))
+	check.Must(t, k.Start(ctx))
+	check.Must(t, k.Connected(ctx))
 	y, err := trainyard.On(all, trainyard.Options{})
-	check(t, err)
-	check(t, y.Install(ctx))
+	check.Must(t, err)
+	check.Must(t, y.Install(ctx))
 	b := &behind{
 		hub:   &hub{Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0][v1alpha1.LabelLocalQueue]},
 		first: newWorker(all.Workers[0]), second: newWorker(all.Workers[1]),
 	}
-	check(t, b.Create(t.Context(), &v1alpha1.DispatchPolicy{
+	check.Must(t, b.Create(t.Context(), &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: teamQueue},
 		Spec: v1alpha1.DispatchPolicySpec{
 			Priority: 10, WorkerQueue: teamQueue,
@@ -65,8 +66,8 @@ func newBehind(t *testing.T) *behind {
 			}},
 		},
 	}))
-	check(t, y.Start(ctx))
-	check(t, y.Connected(ctx))
+	check.Must(t, y.Start(ctx))
+	check.Must(t, y.Connected(ctx))
 	return b
 }
 
@@ -90,17 +91,17 @@ func TestQueuesOfWorkers(t *testing.T) {
 		b.submitJob(t, "large", 2, "")
 		b.refuses(t, "large", b.first, "LocalQueue team doesn't exist")
 		b.refuses(t, "large", b.second, "> maximum capacity (1)")
-		check(t, b.Delete(t.Context(), yard.Job{Namespace: fleet.Namespace, Name: "large"}.TrainJob()))
+		check.Must(t, b.Delete(t.Context(), yard.Job{Namespace: fleet.Namespace, Name: "large"}.TrainJob()))
 	})
 	t.Run("Room", func(t *testing.T) {
-		check(t, b.second.Patch(t.Context(), kueueObject("ClusterQueue", "", teamQueue), quotaPatch("8")))
+		check.Must(t, b.second.Patch(t.Context(), kueueObject("ClusterQueue", "", teamQueue), quotaPatch("8")))
 		b.runs(t, "second", b.second)
 	})
 	t.Run("NoPriorityClass", func(t *testing.T) {
 		b.createTeam(t, b.first, "8")
 		class := kueueObject("WorkloadPriorityClass", "", "urgent")
 		class.Object["value"] = int64(1000)
-		check(t, b.second.Create(t.Context(), class))
+		check.Must(t, b.second.Create(t.Context(), class))
 		b.submitJob(t, "urgent", 1, "urgent")
 		b.refuses(t, "urgent", b.first, "the worker has no WorkloadPriorityClass urgent")
 		b.runs(t, "urgent", b.second)
@@ -111,7 +112,7 @@ func TestQueuesOfWorkers(t *testing.T) {
 		b.submitJob(t, "free", 1, "")
 		b.first.gets(t, "free")
 		copy, err := get(t.Context(), b.first, "free")
-		check(t, err)
+		check.Must(t, err)
 		if queue, has := copy.GetLabels()[v1alpha1.LabelLocalQueue]; has {
 			t.Errorf("the copy is in queue %q", queue)
 		}
@@ -128,12 +129,12 @@ func quotaPatch(gpus string) client.Patch {
 func (b *behind) createTeam(t *testing.T, w *worker, gpus string) {
 	t.Helper()
 	model := kueueObject("ClusterQueue", "", b.hub.queue)
-	check(t, w.Get(t.Context(), client.ObjectKeyFromObject(model), model))
+	check.Must(t, w.Get(t.Context(), client.ObjectKeyFromObject(model), model))
 	cluster, local := kueueObject("ClusterQueue", "", teamQueue), kueueObject("LocalQueue", fleet.Namespace, teamQueue)
 	cluster.Object["spec"], local.Object["spec"] = model.Object["spec"], map[string]any{"clusterQueue": teamQueue}
-	check(t, w.Create(t.Context(), cluster))
-	check(t, w.Patch(t.Context(), cluster, quotaPatch(gpus)))
-	check(t, w.Create(t.Context(), local))
+	check.Must(t, w.Create(t.Context(), cluster))
+	check.Must(t, w.Patch(t.Context(), cluster, quotaPatch(gpus)))
+	check.Must(t, w.Create(t.Context(), local))
 }
 
 // submitJob creates a TrainJob that is in no queue of the hub.
@@ -198,7 +199,7 @@ func (b *behind) says(t *testing.T, name, reason, words string) {
 func (b *behind) quiet(t *testing.T, name string, w *worker) {
 	t.Helper()
 	copy, err := get(t.Context(), w, name)
-	check(t, err)
+	check.Must(t, err)
 	if generation := copy.GetGeneration(); generation > writesOfAdmission {
 		t.Errorf("the copy of %s has generation %d", name, generation)
 	}
@@ -212,7 +213,7 @@ func (g *gate) flavors(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "flavors"},
 		Spec:       v1alpha1.DispatchPolicySpec{HubFlavors: v1alpha1.HubFlavorsPropagate},
 	}
-	check(t, g.Create(t.Context(), policy))
+	check.Must(t, g.Create(t.Context(), policy))
 	flavor := kueueObject("ResourceFlavor", "", "any-worker")
 	g.patch(t, flavor, `{"spec":{"nodeLabels":{"gpu":"h100"},"tolerations":[{"key":"spot","operator":"Exists"}]}}`)
 	job := teamJob{team: "team-a", name: "flavored", gpus: 8}
@@ -222,13 +223,13 @@ func (g *gate) flavors(t *testing.T) {
 	g.runs(t, job, 1)
 
 	onHub, copy := trainjobs.New(), trainjobs.New()
-	check(t, g.Get(t.Context(), job.key(), onHub))
-	check(t, g.worker.Get(t.Context(), job.key(), copy))
+	check.Must(t, g.Get(t.Context(), job.key(), onHub))
+	check.Must(t, g.worker.Get(t.Context(), job.key(), copy))
 	typed, err := trainjobs.Typed(onHub)
-	check(t, err)
+	check.Must(t, err)
 	want := trainjobs.KueueFlavors(typed)
 	typed, err = trainjobs.Typed(copy)
-	check(t, err)
+	check.Must(t, err)
 	sent := typed.Spec.RuntimePatches
 	if len(sent) == 0 {
 		t.Fatal("the copy has no runtimePatches")
@@ -239,19 +240,17 @@ func (g *gate) flavors(t *testing.T) {
 		t.Errorf("the flavors of the copy (-of Kueue's entry +got):\n%s", diff)
 	}
 	d, err := g.dispatch(t.Context(), job)
-	check(t, err)
+	check.Must(t, err)
 	node := want.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
-	if diff := cmp.Diff(node.NodeSelector, d.Spec.PodSets[0].NodeSelector); diff != "" {
-		t.Errorf("the node selector for which room was held (-of Kueue's entry +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(node.Tolerations, d.Spec.PodSets[0].Tolerations); diff != "" {
-		t.Errorf("the tolerations for which room was held (-of Kueue's entry +got):\n%s", diff)
-	}
+	check.Diff(t, node.NodeSelector, d.Spec.PodSets[0].NodeSelector,
+		"the node selector for which room was held (-of Kueue's entry +got)")
+	check.Diff(t, node.Tolerations, d.Spec.PodSets[0].Tolerations,
+		"the tolerations for which room was held (-of Kueue's entry +got)")
 
 	g.remove(t, job)
 	g.patchNodes(t, `{"metadata":{"labels":{"gpu":null}}}`)
 	g.patch(t, flavor, `{"spec":{"nodeLabels":null,"tolerations":null}}`)
-	check(t, g.Delete(t.Context(), policy))
+	check.Must(t, g.Delete(t.Context(), policy))
 }
 
 // patchNodes changes all nodes of the worker.
@@ -294,7 +293,7 @@ func TestPodsReadyTimeout(t *testing.T) {
 	h.evicted(t, "never")
 	h.ready(t, "late")
 	d, err := h.dispatch(t.Context(), "late")
-	check(t, err)
+	check.Must(t, err)
 	if d.Spec.Cluster == "" || d.Spec.Attempt != 1 {
 		t.Errorf("the job is on %q in attempt %d", d.Spec.Cluster, d.Spec.Attempt)
 	}
@@ -316,9 +315,9 @@ func (h *hub) evicted(t *testing.T, job string) {
 func (h *hub) showsNoSuspension(t *testing.T, job string) {
 	t.Helper()
 	stored, err := get(t.Context(), h, job)
-	check(t, err)
+	check.Must(t, err)
 	conditions, _, err := unstructured.NestedSlice(stored.Object, "status", "conditions")
-	check(t, err)
+	check.Must(t, err)
 	for _, condition := range conditions {
 		if fields, _ := condition.(map[string]any); fields["type"] == "Suspended" {
 			t.Errorf("the job runs, and has the condition %v", fields)
@@ -342,7 +341,7 @@ func (h *hub) ready(t *testing.T, job string) {
 func (w *worker) makeReady(t *testing.T, job string) {
 	t.Helper()
 	copied, err := get(t.Context(), w, job)
-	check(t, err)
-	check(t, w.Status().Patch(t.Context(), copied, client.RawPatch("application/merge-patch+json", []byte(
+	check.Must(t, err)
+	check.Must(t, w.Status().Patch(t.Context(), copied, client.RawPatch("application/merge-patch+json", []byte(
 		`{"status":{"jobsStatus":[{"name":"node","active":1,"ready":1,"succeeded":0,"failed":0,"suspended":0}]}}`))))
 }

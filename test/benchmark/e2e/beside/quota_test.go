@@ -29,6 +29,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/quota"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -73,11 +74,11 @@ func newQuotaWorld(t *testing.T) *quotaWorld {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	all, err := fleet.Start(ctx, fleet.Options{})
-	check(t, err)
-	t.Cleanup(func() { check(t, all.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, all.Stop()) })
 	k := kueue.New(&fleet.Fleet{Hub: all.Hub}, kueue.Tuning{Integrations: kueue.Tuned().Integrations})
-	check(t, k.Install(ctx))
-	check(t, k.Start(ctx))
+	check.Must(t, k.Install(ctx))
+	check.Must(t, k.Start(ctx))
 	return &quotaWorld{all.Hub.Admin}
 }
 
@@ -245,7 +246,7 @@ func podSetOf(t *testing.T, set v1alpha1.PodSet) map[string]any {
 		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: set.NodeAffinity}}
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
-	check(t, err)
+	check.Must(t, err)
 	return map[string]any{"name": set.Name, "count": int64(set.Count), "template": map[string]any{"spec": fields}}
 }
 
@@ -257,10 +258,10 @@ func (w *quotaWorld) counted(t *testing.T) *v1alpha1.KueueQuota {
 	for _, kind := range capacity.KueueKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GVK)
-		check(t, w.List(t.Context(), list))
+		check.Must(t, w.List(t.Context(), list))
 		for i := range list.Items {
 			stripped, err := capacity.StripKueue(&list.Items[i])
-			check(t, err)
+			check.Must(t, err)
 			tally.KueueHandler().OnAdd(stripped, true)
 		}
 	}
@@ -351,7 +352,7 @@ template:
 func TestKueueChargesUnmergedRequests(t *testing.T) {
 	w := newQuotaWorld(t)
 	gpus := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}}
-	check(t, yaml.UnmarshalStrict([]byte(gpuRuntime), &gpus.Spec))
+	check.Must(t, yaml.UnmarshalStrict([]byte(gpuRuntime), &gpus.Spec))
 	await(t, "create the runtime", func(ctx context.Context) error { return w.Create(ctx, gpus.DeepCopy()) })
 	w.make(t, kueueObject("ResourceFlavor", "", "nodes"))
 	cluster, local := kueueObject("ClusterQueue", "", "team"), kueueObject("LocalQueue", fleet.Namespace, "team")
@@ -367,7 +368,7 @@ func TestKueueChargesUnmergedRequests(t *testing.T) {
 	w.awaitActive(t, local)
 
 	deriver, err := demand.NewDeriver(t.Context(), w)
-	check(t, err)
+	check.Must(t, err)
 	for name, test := range map[string]struct {
 		reason, cpu string
 		reserves    bool
@@ -387,7 +388,7 @@ func TestKueueChargesUnmergedRequests(t *testing.T) {
 				},
 			}
 			derived, err := deriver.Of(t.Context(), job.DeepCopy())
-			check(t, err)
+			check.Must(t, err)
 			queue := types.NamespacedName{Namespace: fleet.Namespace, Name: "team"}
 			if lack := w.nodes(t).In(queue).Fit(derived.PodSets); (lack == nil) != test.reserves {
 				t.Errorf("before the first Workload: it lacks %+v: %s", lack, test.reason)

@@ -25,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/check"
 	objects "github.com/trainyard/trainyard/test/kueue"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -60,24 +61,24 @@ func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	defer cancel()
 	took := stopwatch(t)
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true})
-	check(t, err)
-	t.Cleanup(func() { check(t, all.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, all.Stop()) })
 	took("start of the API servers")
 	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
 	for _, change := range tune {
 		change(&tuning)
 	}
 	k := kueue.New(&fleet.Fleet{Hub: all.Hub, Workers: all.Workers[:1]}, tuning)
-	check(t, k.Install(ctx))
-	check(t, k.Start(ctx))
-	check(t, k.Connected(ctx))
+	check.Must(t, k.Install(ctx))
+	check.Must(t, k.Start(ctx))
+	check.Must(t, k.Connected(ctx))
 	took("start of Kueue")
 	path, err := all.Workers[ours].WriteKubeconfig()
-	check(t, err)
+	check.Must(t, err)
 	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[ours].Name, Kubeconfig: path}}, trainyard.Options{Args: []string{"--v=1"}})
-	check(t, y.Install(ctx))
-	check(t, y.Start(ctx))
-	check(t, y.Connected(ctx))
+	check.Must(t, y.Install(ctx))
+	check.Must(t, y.Start(ctx))
+	check.Must(t, y.Connected(ctx))
 	took("start of Trainyard")
 	return &hub{
 		Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
@@ -109,7 +110,7 @@ func (w *worker) created(t *testing.T, job string) int {
 func creations(t *testing.T, cluster *fleet.Cluster, resource, name string) (count int) {
 	t.Helper()
 	log, err := os.ReadFile(cluster.Cluster.AuditLog())
-	check(t, err)
+	check.Must(t, err)
 	for line := range bytes.Lines(log) {
 		var event struct {
 			Verb           string
@@ -120,7 +121,7 @@ func creations(t *testing.T, cluster *fleet.Cluster, resource, name string) (cou
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // It is being written.
 		}
-		check(t, json.Unmarshal(line, &event))
+		check.Must(t, json.Unmarshal(line, &event))
 		ref := event.ObjectRef
 		if event.Verb == "create" && event.ResponseStatus.Code == http.StatusCreated && ref.Resource == resource && ref.Subresource == "" &&
 			ref.Name == name && !strings.Contains(event.RequestURI, "dryRun") {
@@ -152,7 +153,7 @@ func (h *hub) submit(t *testing.T, name, queue string) {
 func (h *hub) cordon(t *testing.T, worker string, cordoned bool) {
 	t.Helper()
 	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}}
-	check(t, h.Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned))))
+	check.Must(t, h.Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned))))
 }
 
 // resumed waits until Kueue has resumed a job.
@@ -203,13 +204,6 @@ func await(t *testing.T, what string, probe func(ctx context.Context) error) {
 	}
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A job has one dispatcher, whatever the hub's Kueue does with it.
 func TestOneDispatcher(t *testing.T) {
 	h := newHub(t, 1)
@@ -250,16 +244,16 @@ var kueueObject, isTrue = objects.Object, objects.IsTrue
 func (h *hub) createQueue(t *testing.T, name string) {
 	t.Helper()
 	model := kueueObject("ClusterQueue", "", h.queue)
-	check(t, h.Get(t.Context(), client.ObjectKeyFromObject(model), model))
+	check.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(model), model))
 	cluster, local := kueueObject("ClusterQueue", "", name), kueueObject("LocalQueue", fleet.Namespace, name)
 	spec := model.Object["spec"].(map[string]any)
 	delete(spec, "admissionChecksStrategy")
 	cluster.Object["spec"], local.Object["spec"] = spec, map[string]any{"clusterQueue": name}
-	check(t, h.Create(t.Context(), cluster))
-	check(t, h.Create(t.Context(), local))
+	check.Must(t, h.Create(t.Context(), cluster))
+	check.Must(t, h.Create(t.Context(), local))
 	// MultiKueue gives the clone of a Workload to the queue of the same name.
-	check(t, h.kueues.Create(t.Context(), kueueObjectFrom(cluster)))
-	check(t, h.kueues.Create(t.Context(), kueueObjectFrom(local)))
+	check.Must(t, h.kueues.Create(t.Context(), kueueObjectFrom(cluster)))
+	check.Must(t, h.kueues.Create(t.Context(), kueueObjectFrom(local)))
 }
 
 func kueueObjectFrom(o *unstructured.Unstructured) *unstructured.Unstructured {
@@ -272,7 +266,7 @@ func kueueObjectFrom(o *unstructured.Unstructured) *unstructured.Unstructured {
 func (h *hub) addCheck(t *testing.T, name string) {
 	t.Helper()
 	model, cluster := kueueObject("ClusterQueue", "", h.queue), kueueObject("ClusterQueue", "", name)
-	check(t, h.Get(t.Context(), client.ObjectKeyFromObject(model), model))
+	check.Must(t, h.Get(t.Context(), client.ObjectKeyFromObject(model), model))
 	await(t, "add the check", func(ctx context.Context) error {
 		if err := h.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return err

@@ -270,7 +270,7 @@ func (c *Cluster) startAgents(ctx context.Context, count int, version yard.Versi
 		if err != nil {
 			return err
 		}
-		if err := yard.AwaitReady(ctx, process, health); err != nil {
+		if err := process.AwaitReady(ctx, health); err != nil {
 			return err
 		}
 		c.Agents = append(c.Agents, process)

@@ -157,7 +157,7 @@ func (t *Trainyard) startManager(ctx context.Context, name string, more ...strin
 	if err != nil {
 		return nil, err
 	}
-	return process, yard.AwaitReady(ctx, process, health)
+	return process, process.AwaitReady(ctx, health)
 }
 
 // leads returns nil if somebody holds the managers' lease.
