@@ -306,28 +306,6 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestJobWithTTL: after its time a job is deleted with its Dispatch, its copy and the copy's pods, although the
-// retention of the copy is not over. Until then its history says what it has cost.
-func TestJobWithTTL(t *testing.T) {
-	wanted := yard.Job{Name: "short-lived", GPUs: 1, RunFor: "2s"}.TrainJob()
-	wanted.Annotations = map[string]string{v1alpha1.AnnotationTTL: "86400"}
-	check.Must(t, y.Hub.Create(t.Context(), wanted))
-	name := placedOn(t, wanted)
-	y.Eventually(t, func(g gomega.Gomega) {
-		d := y.DispatchOf(g, wanted)
-		g.Expect(d.IsFinished()).To(gomega.BeTrue())
-		g.Expect(d.Status.History).To(gomega.HaveLen(1))
-		g.Expect(d.Status.History[0].GPUSeconds).To(gomega.HaveValue(gomega.BeNumerically(">=", 1)))
-	})
-	edit(t.Context(), t, y.Hub, wanted, func(job *trainer.TrainJob) { job.Annotations[v1alpha1.AnnotationTTL] = "0" })
-	key := client.ObjectKeyFromObject(wanted)
-	y.Eventually(t, func(g gomega.Gomega) {
-		expectGone(t, g, y.Hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
-		expectGone(t, g, y.Workers[name], key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
-		g.Expect(y.PodsOf(g, name, wanted)).To(gomega.BeEmpty())
-	})
-}
-
 // The copy is deleted first and the Dispatch last: while there is a pod, there is a record of it.
 func TestDispatchOutlivesItsPods(t *testing.T) {
 	job := submit(t, yard.Job{Name: "slow-to-end", GPUs: 1, RunFor: "forever"})
