@@ -5,7 +5,7 @@ package capacityreport_test
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +47,7 @@ func (w *world) connectAs(t *testing.T, name v1alpha1.ClusterName, config *rest.
 }
 
 // TestBothSourcesGiveTheSameQuota: a hub that reads Kueue's objects and a hub that reads the report see the same,
-// whatever Kueue writes. Until then, the state names each missing thing.
+// before and after changes. Until then, the state names each missing thing.
 func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 	w := newWorld(t)
 	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
@@ -68,11 +68,15 @@ func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 	reported := w.connectAs(t, "reported", hub, v1alpha1.CapacityFromReport)
 	await(t, reported, capacity.Known, "")
 
-	random := rand.New(rand.NewPCG(1, 2))
-	for round := range 3 {
-		for range 40 {
-			w.playKueue(t, random)
-		}
+	for round, act := range []func(){
+		func() { w.applyKueue(t, "4", "") },
+		func() {
+			w.applyKueue(t, "9", ", {type: Finished, status: 'True'}")
+			_, err := w.cluster.Kubectl(t.Context(), "delete", "clusterqueue", "other")
+			check.Must(t, err)
+		},
+	} {
+		act()
 		want := w.awaitFlavor(t, counted, fmt.Sprint("round-", round))
 		got := w.awaitFlavor(t, reported, fmt.Sprint("round-", round))
 		check.Diff(t, want, got, fmt.Sprintf("round %d: -counted +reported", round))
@@ -99,57 +103,36 @@ func (w *world) applyConfig(t *testing.T, files ...string) {
 	}
 }
 
-// playKueue creates, changes or deletes an object of a random kind.
-func (w *world) playKueue(t *testing.T, random *rand.Rand) {
-	t.Helper()
-	kind := capacity.KueueKinds[random.IntN(len(capacity.KueueKinds))]
-	object := kind.Object()
-	object.SetName(fmt.Sprint("o", random.IntN(5)))
-	if kind.Namespaced {
-		object.SetNamespace(metav1.NamespaceDefault)
-	}
-	if random.IntN(5) == 0 {
-		check.Must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), object)))
-		return
-	}
-	groups := []any{map[string]any{"coveredResources": []any{"cpu"}, "flavors": []any{map[string]any{
-		"name": fmt.Sprint("o", random.IntN(5)), "resources": []any{map[string]any{"name": "cpu", "nominalQuota": fmt.Sprintf("%dm", random.IntN(9000))}},
-	}}}}
-	switch kind.GVK.Kind {
-	case "ClusterQueue":
-		object.Object["spec"] = map[string]any{"cohortName": fmt.Sprint("o", random.IntN(5)), "resourceGroups": groups}
-	case "Cohort":
-		object.Object["spec"] = map[string]any{"parentName": fmt.Sprint("o", random.IntN(5)), "resourceGroups": groups}
-	case "LocalQueue":
-		object.Object["spec"] = map[string]any{"clusterQueue": fmt.Sprint("o", random.IntN(5))}
-	case "ResourceFlavor":
-		object.Object["spec"] = map[string]any{"nodeLabels": map[string]any{"a": fmt.Sprint(random.IntN(3))}}
-	case "Workload":
-		workload(object, random)
-	}
-	w.apply(t, object)
-}
+// kueueObjects are objects of all kinds. The quota of team, and whether the last Workload is over, change.
+const kueueObjects = `
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: spot}, spec: {nodeLabels: {a: "1"}}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: research}, spec: {parentName: all, resourceGroups: [GROUP 7}]}]}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: team}, spec: {cohortName: research, resourceGroups: [GROUP QUOTA}]}]}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: other}, spec: {resourceGroups: [GROUP 2500m}]}]}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: main, namespace: default}, spec: {clusterQueue: team}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: waits, namespace: default, OWNER TrainJob, name: waits, uid: u, controller: true}]}, SPEC}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: runs, namespace: default, OWNER TrainJob, name: runs, uid: u, controller: true}]}, SPEC, STATUS}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: job, namespace: default, OWNER Job, name: job, uid: u, controller: true}]}, SPEC, STATUS}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: ends, namespace: default, OWNER TrainJob, name: ends, uid: u, controller: true}]}, SPEC, STATUS}END]}}
+`
 
-// workload is of a TrainJob or of a Job, and has reserved quota, has not yet, or is over.
-func workload(object *unstructured.Unstructured, random *rand.Rand) {
-	owner := metav1.OwnerReference{APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: object.GetName(), UID: "u", Controller: new(true)}
-	if random.IntN(4) == 0 {
-		owner.APIVersion, owner.Kind = "batch/v1", "Job"
-	}
-	object.SetOwnerReferences([]metav1.OwnerReference{owner})
-	object.Object["spec"] = map[string]any{"queueName": "o1", "podSets": []any{map[string]any{"name": "main", "count": int64(2)}}}
-	if random.IntN(3) == 0 {
-		return
-	}
-	conditions := []any{map[string]any{"type": "QuotaReserved", "status": "True"}}
-	if random.IntN(4) == 0 {
-		conditions = append(conditions, map[string]any{"type": "Finished", "status": "True"})
-	}
-	object.Object["status"] = map[string]any{"conditions": conditions, "admission": map[string]any{
-		"clusterQueue": fmt.Sprint("o", random.IntN(5)), "podSetAssignments": []any{map[string]any{
-			"name": "main", "count": int64(2), "flavors": map[string]any{"cpu": "o1"}, "resourceUsage": map[string]any{"cpu": fmt.Sprint(random.IntN(9))},
-		}},
-	}}
+func (w *world) applyKueue(t *testing.T, quota, end string) {
+	t.Helper()
+	check.Must(t, w.cluster.Apply(t.Context(), strings.NewReplacer(
+		"GROUP", "{coveredResources: [cpu], flavors: [{name: spot, resources: [{name: cpu, nominalQuota:", "QUOTA", quota,
+		"OWNER TrainJob", "ownerReferences: [{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob",
+		"OWNER Job", "ownerReferences: [{apiVersion: batch/v1, kind: Job", "SPEC", "spec: {queueName: main, podSets: [{name: main, count: 2}]}",
+		"STATUS", "status: {admission: {clusterQueue: team, podSetAssignments: [{name: main, count: 2, flavors: {cpu: spot}, "+
+			"resourceUsage: {cpu: 3}}]}, conditions: [{type: QuotaReserved, status: 'True'", "END", end,
+	).Replace(kueueObjects)))
 }
 
 // apply creates or replaces an object.
