@@ -164,10 +164,6 @@ test-fakeservers: controlplane ## Compare the fake workers of benchmarks with a 
 bench: ## Run the benchmarks of the product's packages (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
-.PHONY: bench-hanging
-bench-hanging: test-fakeservers ## Measure what one of 20 workers costs the others when it hangs
-	go -C test/benchmark test . -run '^$$' -bench . -timeout 30m
-
 .PHONY: bench-e2e
 bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS="--baseline COMMIT": or against a commit)
 	BENCH='$(BENCH)' hack/bench-e2e.sh $(BENCH_ARGS)

@@ -39,8 +39,6 @@ type Options struct {
 	// RunFor is how long TrainJobs take on these workers. 0: nothing runs there, and an object that is deleted in the
 	// foreground stays for ever.
 	RunFor time.Duration
-	// Created is called for each TrainJob that is created, from the goroutine of the request. Nil: nobody is told.
-	Created func(worker *Worker, job types.NamespacedName, at time.Time)
 }
 
 // Fleet is a number of workers.
@@ -106,13 +104,6 @@ func newWorker(name string, options Options, certificate tls.Certificate, ca []b
 	if options.RunFor > 0 {
 		w.trainer = newTrainJobController(w.store, options.RunFor)
 		w.store.observe(w.trainer.see)
-	}
-	if options.Created != nil {
-		w.store.observe(func(e event) {
-			if e.kind == trainJobs && e.before == nil {
-				options.Created(w, e.after.key, time.Now())
-			}
-		})
 	}
 	w.server = &http.Server{
 		Handler: &handler{store: w.store, token: w.Config.BearerToken}, ReadHeaderTimeout: 10 * time.Second,
