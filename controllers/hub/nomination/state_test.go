@@ -59,139 +59,70 @@ func given(name string) func(*workload) {
 
 func TestDecide(t *testing.T) {
 	mk := targets{check: "mk", config: "all", clusters: []v1alpha1.ClusterName{"east", "west"}}
-	seen := func(east, west cloneState) map[v1alpha1.ClusterName]clone {
-		return map[v1alpha1.ClusterName]clone{"east": {state: east}, "west": {state: west}}
+	of := func(changes ...func(*workload)) observation {
+		return observation{workload: testWorkload(changes...), targets: mk}
 	}
-	long, short := now.Add(-time.Hour), now.Add(-time.Second)
+	// seen has clones in these states, and at those of a Workload that was nominated to a worker, and got its clone on
+	// east, at these times.
+	seen := func(o observation, east, west cloneState) observation {
+		o.clones = map[v1alpha1.ClusterName]clone{"east": {state: east}, "west": {state: west}}
+		return o
+	}
+	at := func(worker v1alpha1.ClusterName, east cloneState, since, cloned time.Time, changes ...func(*observation)) observation {
+		o := seen(of(nominated(worker)), east, missing)
+		o.nominated, o.cloned = since, cloned
+		for _, change := range changes {
+			change(&o)
+		}
+		return o
+	}
+	timeout := func(timeout time.Duration) func(*observation) { return func(o *observation) { o.timeout = timeout } }
+	preempts := func(since time.Time) func(*observation) { return func(o *observation) { o.preempting = since } }
+	long, short, none := now.Add(-time.Hour), now.Add(-time.Second), time.Time{}
 	for name, test := range map[string]struct {
 		reason string
 		observation
 		want state
 	}{
-		"Gone":    {reason: "it was deleted", want: ended},
-		"NoCheck": {reason: "it is not MultiKueue's", observation: observation{workload: testWorkload()}, want: ended},
-		"Finished": {
-			reason: "its end is final", want: ended,
-			observation: observation{workload: testWorkload(given("east"), set(conditionFinished)), targets: mk},
-		},
-		"BeingDeleted": {
-			reason: "it will not run", want: ended,
-			observation: observation{workload: testWorkload(func(w *workload) { w.DeletionTimestamp = &metav1.Time{Time: now} }), targets: mk},
-		},
-		"NoQuota": {
-			reason: "it waits in the hub's queue", want: unready,
-			observation: observation{workload: testWorkload(func(w *workload) { w.Status.Conditions = nil }), targets: mk},
-		},
-		"OtherCheck": {
-			reason: "capacity of now says nothing of the time when the other check is Ready", want: unready,
-			observation: observation{workload: testWorkload(hasCheck("provisioning", checkPending)), targets: mk},
-		},
-		"OtherCheckReady": {
-			reason: "Kueue acts on nominations now", want: unplaced,
-			observation: observation{workload: testWorkload(hasCheck("provisioning", checkReady)), targets: mk},
-		},
-		"Evicted": {
-			reason: "Kueue takes everything back", want: unready,
-			observation: observation{workload: testWorkload(set(conditionEvicted), nominated("east")), targets: mk},
-		},
-		"Retry": {
-			reason: "Kueue is about to evict it", want: unready,
-			observation: observation{workload: testWorkload(hasCheck("mk", "Retry")), targets: mk},
-		},
+		"Gone":            {"it was deleted", observation{}, ended},
+		"NoCheck":         {"it is not MultiKueue's", observation{workload: testWorkload()}, ended},
+		"Finished":        {"its end is final", of(given("east"), set(conditionFinished)), ended},
+		"BeingDeleted":    {"it will not run", of(func(w *workload) { w.DeletionTimestamp = &metav1.Time{Time: now} }), ended},
+		"NoQuota":         {"it waits in the hub's queue", of(func(w *workload) { w.Status.Conditions = nil }), unready},
+		"OtherCheck":      {"it may take long until the other check is Ready", of(hasCheck("provisioning", checkPending)), unready},
+		"OtherCheckReady": {"Kueue acts on nominations now", of(hasCheck("provisioning", checkReady)), unplaced},
+		"Evicted":         {"Kueue takes everything back", of(set(conditionEvicted), nominated("east")), unready},
+		"Retry":           {"Kueue is about to evict it", of(hasCheck("mk", "Retry")), unready},
 		"NoConfig": {
-			reason: "an admin has to act", want: misconfigured,
-			observation: observation{workload: testWorkload(), targets: targets{check: "mk", fault: "there is no MultiKueueConfig"}},
+			"an admin has to act",
+			observation{workload: testWorkload(), targets: targets{check: "mk", fault: "there is no MultiKueueConfig"}}, misconfigured,
 		},
-		"Unplaced": {reason: "it needs a worker", observation: observation{workload: testWorkload(), targets: mk}, want: unplaced},
-		"Foreign": {
-			reason: "all at once is not ours to change", want: foreign,
-			observation: observation{workload: testWorkload(nominated("east", "west")), targets: mk, clones: seen(admitted, pending)},
-		},
-		"Settled": {
-			reason: "MultiKueue has given it away", want: settled,
-			observation: observation{workload: testWorkload(given("east"), hasCheck("mk", checkReady)), targets: mk},
-		},
-		"Following": {
-			reason: "the worker has just got the clone", want: following,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: short},
-		},
-		"Overdue": {
-			reason: "the worker had its time", want: refused,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long},
-		},
-		"TimeOfPolicy": {
-			reason: "the policy gives it more time", want: following,
-			observation: observation{
-				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long,
-				timeout: 2 * time.Hour,
-			},
-		},
-		"Preempting": {
-			reason: "the next worker would stop Workloads too", want: following,
-			observation: observation{
-				workload: testWorkload(nominated("east")), targets: mk, clones: seen(preempting, missing), nominated: long, cloned: long, preempting: now,
-			},
-		},
-		"PreemptingTooLong": {
-			reason: "the policy says how long", want: refused,
-			observation: observation{
-				workload: testWorkload(nominated("east")), targets: mk, clones: seen(preempting, missing), nominated: long, cloned: long,
-				preempting: now, timeout: time.Minute,
-			},
-		},
+		"Unplaced":          {"it needs a worker", of(), unplaced},
+		"Foreign":           {"all at once is not ours to change", seen(of(nominated("east", "west")), admitted, pending), foreign},
+		"Settled":           {"MultiKueue has given it away", of(given("east"), hasCheck("mk", checkReady)), settled},
+		"Following":         {"the worker has just got the clone", at("east", pending, long, short), following},
+		"Overdue":           {"the worker had its time", at("east", pending, long, long), refused},
+		"TimeOfPolicy":      {"the policy gives it more time", at("east", pending, long, long, timeout(2*time.Hour)), following},
+		"Preempting":        {"the next worker would stop Workloads too", at("east", preempting, long, long, preempts(now)), following},
+		"PreemptingTooLong": {"the policy says how long", at("east", preempting, long, long, preempts(now), timeout(time.Minute)), refused},
 		"VictimsEnd": {
-			reason: "Kueue says that it waits for quota while the victims' pods end", want: following,
-			observation: observation{
-				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long,
-				preempting: now.Add(-time.Minute),
-			},
+			"Kueue says that it waits for quota while the victims' pods end",
+			at("east", pending, long, long, preempts(now.Add(-time.Minute))), following,
 		},
-		"Overtaken": {
-			reason: "another job has got the quota of the victims", want: refused,
-			observation: observation{
-				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long, preempting: long,
-			},
-		},
-		"NotCreatedYet": {
-			reason: "a burst takes MultiKueue minutes", want: following,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(missing, missing), nominated: now.Add(-time.Minute)},
-		},
-		"NeverCreated": {
-			reason: "MultiKueue cannot reach the worker", want: refused,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(missing, missing), nominated: long},
-		},
-		"Reserved": {
-			reason: "the worker's checks may take as long as it takes to get nodes", want: following,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(reserved, missing), nominated: long, cloned: long},
-		},
-		"Inadmissible": {
-			reason: "no time helps", want: refused,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(inadmissible, missing), nominated: short, cloned: short},
-		},
-		"Granted": {
-			reason: "an admitted job is never withdrawn, however late", want: granted,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(admitted, missing), nominated: long, cloned: long},
-		},
+		"Overtaken":     {"another job has got the quota of the victims", at("east", pending, long, long, preempts(long)), refused},
+		"NotCreatedYet": {"a burst takes MultiKueue minutes", at("east", missing, now.Add(-time.Minute), none), following},
+		"NeverCreated":  {"MultiKueue cannot reach the worker", at("east", missing, long, none), refused},
+		"Reserved":      {"the worker's checks may take as long as it takes to get nodes", at("east", reserved, long, long), following},
+		"Inadmissible":  {"no time helps", at("east", inadmissible, short, short), refused},
+		"Granted":       {"an admitted job is never withdrawn, however late", at("east", admitted, long, long), granted},
 		"Crossed": {
-			reason: "MultiKueue takes the worker that has admitted it, and its webhook wants that worker nominated", want: crossed,
-			observation: observation{workload: testWorkload(nominated("west")), targets: mk, clones: seen(admitted, pending), cloned: long},
+			"MultiKueue takes the worker that has admitted it, and its webhook wants that worker nominated",
+			seen(at("west", admitted, none, long), admitted, pending), crossed,
 		},
-		"Withdrawn": {
-			reason: "the same without a nomination", want: crossed,
-			observation: observation{workload: testWorkload(), targets: mk, clones: seen(missing, admitted)},
-		},
-		"BothAdmitted": {
-			reason: "MultiKueue deletes one of them; the nominated one is no worse", want: granted,
-			observation: observation{workload: testWorkload(nominated("west")), targets: mk, clones: seen(admitted, admitted)},
-		},
-		"Away": {
-			reason: "the worker may have admitted it", want: away,
-			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(unknown, missing), nominated: long, cloned: long},
-		},
-		"NotInConfig": {
-			reason: "MultiKueue does not look there any more", want: refused,
-			observation: observation{workload: testWorkload(nominated("north")), targets: mk, clones: seen(missing, missing), nominated: short},
-		},
+		"Withdrawn":    {"the same without a nomination", seen(of(), missing, admitted), crossed},
+		"BothAdmitted": {"MultiKueue deletes one of them; the nominated one is no worse", seen(of(nominated("west")), admitted, admitted), granted},
+		"Away":         {"the worker may have admitted it", at("east", unknown, long, long), away},
+		"NotInConfig":  {"MultiKueue does not look there any more", at("north", missing, short, none), refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := decide(&test.observation, now); got != test.want {
