@@ -27,6 +27,11 @@ const (
 		"preemption: 0/5 nodes are available: 2 Preemption is not helpful for scheduling, 3 No preemption victims found for incoming pod."
 )
 
+// trouble is of a pod of the trainer.
+func trouble(reason string, index int, words string) *Trouble {
+	return &Trouble{reason, fmt.Sprintf("pod job-node-0-%[1]d-x (trainer %[1]d) on node gpu-%[1]d: %[2]s", index, words)}
+}
+
 func TestDiagnose(t *testing.T) {
 	tests := map[string]struct {
 		reason      string
@@ -50,44 +55,33 @@ func TestDiagnose(t *testing.T) {
 		"ImagePullFailed/ErrImagePull": {
 			reason: "image_manager.go: the first try, with the error of the container runtime",
 			pods:   []*corev1.Pod{trainerPod(3, unready(corev1.PodPending, container(waiting("ErrImagePull", pullError))))},
-			want: &Trouble{
-				ImagePullFailed,
-				`pod job-node-0-3-x (trainer 3) on node gpu-3: container "node" does not get its image "example.com/train:1": ` +
-					`example.com/train:1: not found`,
-			},
+			want: trouble(ImagePullFailed, 3,
+				`container "node" does not get its image "example.com/train:1": example.com/train:1: not found`),
 		},
 		"ImagePullFailed/ImagePullBackOff": {
 			reason: "the same trouble between two tries has the same words",
 			pods: []*corev1.Pod{trainerPod(3, unready(corev1.PodPending, container(
 				waiting("ImagePullBackOff", `Back-off pulling image "example.com/train:1": ErrImagePull: `+pullError),
 			)))},
-			want: &Trouble{
-				ImagePullFailed,
-				`pod job-node-0-3-x (trainer 3) on node gpu-3: container "node" does not get its image "example.com/train:1": ` +
-					`example.com/train:1: not found`,
-			},
+			want: trouble(ImagePullFailed, 3,
+				`container "node" does not get its image "example.com/train:1": example.com/train:1: not found`),
 		},
 		"ImagePullFailed/InvalidName": {
 			reason: "a name that cannot be parsed is not tried at all",
 			pods: []*corev1.Pod{trainerPod(0, unready(corev1.PodPending, container(waiting("InvalidImageName",
 				`Failed to apply default image tag "Example/Train": couldn't parse image name "Example/Train": `+
 					`invalid reference format: repository name (Example/Train) must be lowercase`))))},
-			want: &Trouble{
-				ImagePullFailed,
-				`pod job-node-0-0-x (trainer 0) on node gpu-0: container "node" does not get its image "example.com/train:1": ` +
-					`Failed to apply default image tag "Example/Train": couldn't parse image name "Example/Train": ` +
-					`invalid reference format: repository name (Example/Train) must be lowercase`,
-			},
+			want: trouble(ImagePullFailed, 0,
+				`container "node" does not get its image "example.com/train:1": Failed to apply default image tag `+
+					`"Example/Train": couldn't parse image name "Example/Train": invalid reference format: repository name (Example/Train) must be lowercase`),
 		},
 		"ImagePullFailed/Never": {
 			reason: "an image that is not there and may not be pulled",
 			pods: []*corev1.Pod{trainerPod(0, unready(corev1.PodPending, container(waiting("ErrImageNeverPull",
 				`Container image "example.com/train:1" is not present with pull policy of Never`))))},
-			want: &Trouble{
-				ImagePullFailed,
-				`pod job-node-0-0-x (trainer 0) on node gpu-0: container "node" does not get its image "example.com/train:1": ` +
-					`Container image "example.com/train:1" is not present with pull policy of Never`,
-			},
+			want: trouble(ImagePullFailed, 0,
+				`container "node" does not get its image "example.com/train:1": Container image "example.com/train:1" is `+
+					`not present with pull policy of Never`),
 		},
 		"ImagePullFailed/TooManyPulls": {
 			reason: "images/helpers.go: the kubelet's own limit is over in seconds and no trouble",
@@ -127,42 +121,30 @@ func TestDiagnose(t *testing.T) {
 			reason: "kuberuntime_container.go, generateContainerConfig: a Secret that does not exist",
 			pods: []*corev1.Pod{trainerPod(0, unready(corev1.PodPending,
 				container(waiting("CreateContainerConfigError", `secret "hf-token" not found`))))},
-			want: &Trouble{
-				ContainerConfigError,
-				`pod job-node-0-0-x (trainer 0) on node gpu-0: container "node" cannot be configured: secret "hf-token" not found`,
-			},
+			want: trouble(ContainerConfigError, 0, `container "node" cannot be configured: secret "hf-token" not found`),
 		},
 		"ContainerStartFailed/RunContainerError": {
 			reason: "a command that is not in the image; the runtime's chain of errors is cut to its cause",
 			pods: []*corev1.Pod{trainerPod(0, unready(corev1.PodPending, restarted(0,
 				waiting("RunContainerError", startMessage), over(128, "StartError", startMessage))))},
-			want: &Trouble{
-				ContainerStartFailed,
-				`pod job-node-0-0-x (trainer 0) on node gpu-0: container "node" cannot be started: ` +
-					`exec: "torchrun": executable file not found in $PATH: unknown`,
-			},
+			want: trouble(ContainerStartFailed, 0,
+				`container "node" cannot be started: exec: "torchrun": executable file not found in $PATH: unknown`),
 		},
 		"ContainerStartFailed/BackOff": {
 			reason: "the same between two tries, also when it has been tried often: it is no crash loop",
 			pods: []*corev1.Pod{trainerPod(0, unready(corev1.PodRunning, restarted(9,
 				waiting("CrashLoopBackOff", "back-off 5m0s restarting failed container=node pod=job-node-0-0-x_team(uid)"),
 				over(128, "StartError", startMessage))))},
-			want: &Trouble{
-				ContainerStartFailed,
-				`pod job-node-0-0-x (trainer 0) on node gpu-0: container "node" cannot be started: ` +
-					`exec: "torchrun": executable file not found in $PATH: unknown`,
-			},
+			want: trouble(ContainerStartFailed, 0,
+				`container "node" cannot be started: exec: "torchrun": executable file not found in $PATH: unknown`),
 		},
 		"CrashLoop/BackOff": {
 			reason: "the third restart makes it a crash loop; how long the kubelet waits is not said",
 			pods: []*corev1.Pod{trainerPod(0, ready()), trainerPod(1, unready(corev1.PodRunning, restarted(3,
 				waiting("CrashLoopBackOff", "back-off 40s restarting failed container=node pod=job-node-0-1-x_team(uid)"),
 				over(1, "Error", "RuntimeError: CUDA error\n  at train.py:7"))))},
-			want: &Trouble{
-				CrashLoop,
-				`pod job-node-0-1-x (trainer 1) on node gpu-1: ` +
-					`it ends again and again, last container "node" ended with exit code 1: RuntimeError: CUDA error`,
-			},
+			want: trouble(CrashLoop, 1,
+				`it ends again and again, last container "node" ended with exit code 1: RuntimeError: CUDA error`),
 		},
 		"CrashLoop/Runs": {
 			reason: "running between two crashes it is the same trouble, until it has run for ten minutes",
@@ -170,11 +152,8 @@ func TestDiagnose(t *testing.T) {
 				runs(), over(1, "Error", "RuntimeError: CUDA error"))))},
 			after: time.Hour,
 			seen:  Seen{Crash: t0.Add(time.Hour - 4*time.Minute)},
-			want: &Trouble{
-				CrashLoop,
-				`pod job-node-0-1-x (trainer 1) on node gpu-1: ` +
-					`it ends again and again, last container "node" ended with exit code 1: RuntimeError: CUDA error`,
-			},
+			want: trouble(CrashLoop, 1,
+				`it ends again and again, last container "node" ended with exit code 1: RuntimeError: CUDA error`),
 			wantRecheck: 6 * time.Minute,
 		},
 		"CrashLoop/Over": {
@@ -192,11 +171,9 @@ func TestDiagnose(t *testing.T) {
 			reason: "that memory ran out is said, with the exit code",
 			pods: []*corev1.Pod{trainerPod(1, unready(corev1.PodRunning, restarted(4,
 				over(137, "OOMKilled", ""), over(1, "Error", "something else before"))))},
-			want: &Trouble{
-				CrashLoop,
-				`pod job-node-0-1-x (trainer 1) on node gpu-1: it ends again and again, ` +
-					`last container "node" was killed because it ran out of memory (OOMKilled, exit code 137)`,
-			},
+			want: trouble(CrashLoop, 1,
+				`it ends again and again, last container "node" was killed because it ran out of memory (OOMKilled, exit `+
+					`code 137)`),
 		},
 		"CrashLoop/ReplacedPods": {
 			reason: "with restartPolicy Never the Job replaces pods; those before the present one are crashes of its place",
@@ -223,7 +200,7 @@ func TestDiagnose(t *testing.T) {
 		"NodeLost/NotReady": {
 			reason: "MarkPodsNotReady: the first that is seen of a lost node, before the pod is evicted",
 			pods:   []*corev1.Pod{trainerPod(0, ready()), trainerPod(17, notReadyByNode())},
-			want:   &Trouble{NodeLost, "pod job-node-0-17-x (trainer 17) on node gpu-17: the node is not ready"},
+			want:   trouble(NodeLost, 17, "the node is not ready"),
 		},
 		"NodeLost/Probe": {
 			reason: "a pod that fails its readiness probe has not lost its node",
@@ -245,23 +222,20 @@ func TestDiagnose(t *testing.T) {
 			reason: "taint_eviction.go, five minutes later: the pod stays with a deletionTimestamp, as no kubelet ends it",
 			pods: []*corev1.Pod{with(trainerPod(1,
 				disrupted(notReadyByNode(), "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")), deleted)},
-			want: &Trouble{
-				NodeLost,
-				"pod job-node-0-1-x (trainer 1) on node gpu-1: the node has a NoExecute taint: it does not answer, or was taken out of service",
-			},
+			want: trouble(NodeLost, 1, "the node has a NoExecute taint: it does not answer, or was taken out of service"),
 		},
 		"NodeLost/Gone": {
 			reason: "gc_controller.go: the Node object was deleted",
 			pods: []*corev1.Pod{trainerPod(1, disrupted(failed(), "DeletionByPodGC", "PodGC: node no longer exists")),
 				trainerPod(0, ready())},
-			want: &Trouble{NodeLost, "pod job-node-0-1-x (trainer 1) on node gpu-1: the node does not exist any more"},
+			want: trouble(NodeLost, 1, "the node does not exist any more"),
 		},
 		"NodeLost/Shutdown": {
 			reason: "nodeshutdown_manager.go: a graceful shutdown, whose pods are terminated by the kubelet",
 			pods: []*corev1.Pod{trainerPod(1, reasoned(disrupted(failed(container(over(143, "Error", ""))), "TerminationByKubelet",
 				"Pod was terminated in response to imminent node shutdown."),
 				"Terminated", "Pod was terminated in response to imminent node shutdown.")), trainerPod(0, ready())},
-			want: &Trouble{NodeLost, "pod job-node-0-1-x (trainer 1) on node gpu-1: the node is shutting down"},
+			want: trouble(NodeLost, 1, "the node is shutting down"),
 		},
 		"NodeLost/Worst": {
 			reason: "a lost node goes before what it causes elsewhere",
@@ -270,7 +244,7 @@ func TestDiagnose(t *testing.T) {
 				trainerPod(5, notReadyByNode()),
 				trainerPod(1, unready(corev1.PodPending, container(waiting("ErrImagePull", "x")))),
 			},
-			want: &Trouble{NodeLost, "pod job-node-0-5-x (trainer 5) on node gpu-5: the node is not ready"},
+			want: trouble(NodeLost, 5, "the node is not ready"),
 		},
 		"NodeLost/Replaced": {
 			reason: "it is over when the Job has replaced the pod",
@@ -283,24 +257,18 @@ func TestDiagnose(t *testing.T) {
 			reason: "executor.go: the scheduler took the place for somebody else",
 			pods: []*corev1.Pod{with(trainerPod(1, disrupted(ready(), "PreemptionByScheduler",
 				"default-scheduler: preempting to accommodate a higher priority pod")), deleted)},
-			want: &Trouble{
-				Evicted, "pod job-node-0-1-x (trainer 1) on node gpu-1: was preempted to make room for pods of higher priority",
-			},
+			want: trouble(Evicted, 1, "was preempted to make room for pods of higher priority"),
 		},
 		"Evicted/Drained": {
 			reason: "eviction.go: somebody drains the node",
 			pods:   []*corev1.Pod{with(trainerPod(1, disrupted(ready(), "EvictionByEvictionAPI", "Eviction API: evicting")), deleted)},
-			want: &Trouble{
-				Evicted, "pod job-node-0-1-x (trainer 1) on node gpu-1: was evicted through the API, as when its node is drained",
-			},
+			want:   trouble(Evicted, 1, "was evicted through the API, as when its node is drained"),
 		},
 		"Evicted/NodePressure": {
 			reason: "eviction_manager.go: the node ran out of something",
 			pods: []*corev1.Pod{trainerPod(1, reasoned(disrupted(failed(), "TerminationByKubelet", pressure), "Evicted", pressure)),
 				trainerPod(0, ready())},
-			want: &Trouble{
-				Evicted, "pod job-node-0-1-x (trainer 1) on node gpu-1: was evicted by the kubelet: " + strings.TrimSpace(pressure),
-			},
+			want: trouble(Evicted, 1, "was evicted by the kubelet: "+strings.TrimSpace(pressure)),
 		},
 		"Unschedulable": {
 			reason: "the scheduler's words without its counts and without preemption, after five minutes",
@@ -356,10 +324,7 @@ func TestDiagnose(t *testing.T) {
 				return s
 			}())},
 			after: 15 * time.Minute,
-			want: &Trouble{
-				NoPodReady,
-				"pod job-node-0-0-x (trainer 0) on node gpu-0: no pod is ready; this one waits for its volumes or its network",
-			},
+			want:  trouble(NoPodReady, 0, "no pod is ready; this one waits for its volumes or its network"),
 		},
 		"NoPodReady/Creating": {
 			reason: "several pods, of which the first is told; an image of many gigabytes looks like this",
