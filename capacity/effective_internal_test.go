@@ -6,7 +6,6 @@ package capacity
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -40,20 +39,14 @@ spec: {resourceGroups: [{coveredResources: [cpu], flavors: [{name: a, resources:
 		for _, kind := range []string{"ClusterQueue", "Cohort"} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				object := &unstructured.Unstructured{}
-				if err := yaml.Unmarshal([]byte("apiVersion: kueue.x-k8s.io/v1beta2\nkind: "+kind+spec+test.status), &object.Object); err != nil {
-					t.Fatal(err)
-				}
+				must(t, yaml.Unmarshal([]byte("apiVersion: kueue.x-k8s.io/v1beta2\nkind: "+kind+spec+test.status), &object.Object))
 				kept, err := StripKueue(object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got := cohortOf(kept.(*unstructured.Unstructured)).Groups
 				if kind == "ClusterQueue" {
 					got = clusterQueueOf(kept.(*unstructured.Unstructured)).Groups
 				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-				}
+				differ(t, test.want, got, test.reason)
 			})
 		}
 	}

@@ -5,6 +5,7 @@ package capacity
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -100,20 +101,14 @@ const kueueObjects = `
 func kueueFixture(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	var list []map[string]any
-	if err := yaml.Unmarshal([]byte(kueueObjects), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(kueueObjects), &list))
 	objects := make([]*unstructured.Unstructured, len(list))
 	for i := range list {
 		// As a client decodes them: with int64.
 		data, err := json.Marshal(list[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		objects[i] = &unstructured.Unstructured{}
-		if err := objects[i].UnmarshalJSON(append([]byte(`{"apiVersion":"kueue.x-k8s.io/v1beta2",`), data[1:]...)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, objects[i].UnmarshalJSON(append([]byte(`{"apiVersion":"kueue.x-k8s.io/v1beta2",`), data[1:]...)))
 	}
 	return objects
 }
@@ -168,9 +163,7 @@ func TestQuotaOfObjects(t *testing.T) {
 		for _, object := range objects {
 			if r.IntN(2) == 0 {
 				stripped, err := StripKueue(object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				object = stripped.(*unstructured.Unstructured)
 			}
 			handler.OnAdd(object, true)
@@ -190,9 +183,7 @@ func TestQuotaOfObjects(t *testing.T) {
 			t.Fatal("an update without a change makes another snapshot")
 		}
 		report, err := NewReport(before, ReportLimit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if again, err := snapshotOf(report); err != nil || !cmp.Equal(again.Quota, before.Quota) {
 			t.Fatalf("the report has other quota: %v", err)
 		}
@@ -219,14 +210,10 @@ func TestWorkloadGivesBack(t *testing.T) {
 		}
 		at := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetName() == "trainjob-big-1234" })
 		after := objects[at].DeepCopy()
-		if err := unstructured.SetNestedSlice(after.Object, []any{condition}, "status", "conditions"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unstructured.SetNestedSlice(after.Object, []any{condition}, "status", "conditions"))
 		tally.KueueHandler().OnUpdate(objects[at], after)
 		want := []v1alpha1.KueueAmount{{Flavor: "h100", Resource: "nvidia.com/gpu", Amount: 2}}
-		if diff := cmp.Diff(want, tally.Snapshot().Quota.ClusterQueues[0].Used); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", condition, diff)
-		}
+		differ(t, want, tally.Snapshot().Quota.ClusterQueues[0].Used, fmt.Sprintf("%v", condition))
 	}
 }
 
@@ -234,9 +221,7 @@ func TestWorkloadGivesBack(t *testing.T) {
 func TestAbridgedQuota(t *testing.T) {
 	s := &Snapshot{Quota: wantedQuota()}
 	whole, err := json.Marshal(newReport(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for limit, want := range map[int][]v1alpha1.Abridgement{
 		len(whole) - 1: {v1alpha1.AbridgedFinishedGangs, v1alpha1.AbridgedNodeLabels, v1alpha1.AbridgedGangs, v1alpha1.AbridgedAmounts, v1alpha1.AbridgedWorkloads},
 		500: {
@@ -245,12 +230,8 @@ func TestAbridgedQuota(t *testing.T) {
 		},
 	} {
 		report, err := NewReport(s, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, report.Abridged); diff != "" {
-			t.Errorf("limit %d (-want +got):\n%s", limit, diff)
-		}
+		must(t, err)
+		differ(t, want, report.Abridged, fmt.Sprintf("limit %d", limit))
 		if queues := len(report.Kueue.ClusterQueues); len(report.Kueue.Workloads) > 0 || (limit == 500) != (queues == 0) {
 			t.Errorf("limit %d: %d queues, %d workloads", limit, queues, len(report.Kueue.Workloads))
 		}

@@ -77,21 +77,13 @@ func TestReportSaysAll(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		want := randomSnapshot(random, shape{nodes: random.IntN(30), gangs: random.IntN(6), named: seed%2 == 0})
 		report, err := NewReport(want, ReportLimit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		data, err := json.Marshal(report)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		read := &v1alpha1.CapacityReport{}
-		if err := json.Unmarshal(data, read); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(data, read))
 		got, err := snapshotOf(read)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(alike(want.Nodes), alike(got.Nodes)); diff != "" {
 			t.Fatalf("seed %d: nodes: -want +got:\n%s", seed, diff)
 		}
@@ -120,22 +112,16 @@ func TestReportNeverPromisesMore(t *testing.T) {
 		full := randomSnapshot(random, shape{nodes: 40, gangs: 8, named: true})
 		full.Quota = wantedQuota()
 		whole, err := NewReport(full, ReportLimit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		data, _ := json.Marshal(whole)
 		limit := random.IntN(len(data))
 		report, err := NewReport(full, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range report.Abridged {
 			seen[name] = true
 		}
 		abridged, err := snapshotOf(report)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		data, _ = json.Marshal(report)
 		if all := len(abridgements); len(data) > limit && len(report.Abridged) < all {
 			t.Fatalf("seed %d: %d bytes of %d, with %v", seed, len(data), limit, report.Abridged)
@@ -286,20 +272,14 @@ func TestReportIsSmall(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			report, err := NewReport(fleetOf(tc.nodes, tc.gangs, tc.mixed, tc.named), ReportLimit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			data, err := json.Marshal(report)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Logf("%d bytes", len(data))
 			if len(data) > tc.most {
 				t.Errorf("%s\n%d bytes, want at most %d", tc.reason, len(data), tc.most)
 			}
-			if diff := cmp.Diff(tc.abridged, report.Abridged); diff != "" {
-				t.Errorf("%s\nabridged: -want +got:\n%s", tc.reason, diff)
-			}
+			differ(t, tc.abridged, report.Abridged, fmt.Sprintf("%s\nabridged", tc.reason))
 		})
 	}
 }
@@ -307,13 +287,9 @@ func TestReportIsSmall(t *testing.T) {
 func BenchmarkReport(b *testing.B) {
 	for name, s := range map[string]*Snapshot{"WholeNodes": fleetOf(1000, 300, false, false), "Mixed": fleetOf(1000, 300, true, false)} {
 		report, err := NewReport(s, ReportLimit)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		data, err := json.Marshal(report)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Run("Encode/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -327,9 +303,7 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				read := &v1alpha1.CapacityReport{}
-				if err := json.Unmarshal(data, read); err != nil {
-					b.Fatal(err)
-				}
+				must(b, json.Unmarshal(data, read))
 				if _, err := snapshotOf(read); err != nil {
 					b.Fatal(err)
 				}

@@ -17,7 +17,12 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	testcheck "github.com/trainyard/trainyard/test/check"
 )
+
+// A function of this package is called check.
+var must, differ = testcheck.Must, testcheck.Diff
 
 func list(pairs ...string) corev1.ResourceList {
 	resources := corev1.ResourceList{}
@@ -114,13 +119,9 @@ func TestRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			full := &corev1.Pod{Spec: tc.spec, Status: tc.status}
 			stripped, err := StripPod(full.DeepCopy())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for form, pod := range map[string]*corev1.Pod{"full": full, "stripped": stripped.(*corev1.Pod)} {
-				if diff := cmp.Diff(tc.want, requestsOf(pod)); diff != "" {
-					t.Errorf("%s\n%s pod: -want +got:\n%s", tc.reason, form, diff)
-				}
+				differ(t, tc.want, requestsOf(pod), fmt.Sprintf("%s\n%s pod", tc.reason, form))
 			}
 		})
 	}
@@ -203,22 +204,16 @@ func TestInventory(t *testing.T) {
 		if len(after.Nodes) == 1 {
 			used = after.Nodes[0].Used
 		}
-		if diff := cmp.Diff(step.used, used); diff != "" {
-			t.Errorf("%s: used: -want +got:\n%s", step.name, diff)
-		}
+		differ(t, step.used, used, fmt.Sprintf("%s: used", step.name))
 		if len(after.Nodes) == 1 {
 			// All used resources except the resources of the pod "q" belong to the gang.
 			want := map[types.NamespacedName]Resources{gang: step.used}
 			if step.pods.Bound == 0 {
 				want = nil
 			}
-			if diff := cmp.Diff(want, after.Nodes[0].Gangs); diff != "" {
-				t.Errorf("%s: gangs on the node: -want +got:\n%s", step.name, diff)
-			}
+			differ(t, want, after.Nodes[0].Gangs, fmt.Sprintf("%s: gangs on the node", step.name))
 		}
-		if diff := cmp.Diff(step.pods, after.Gangs[gang]["node"]); diff != "" {
-			t.Errorf("%s: pods of the gang: -want +got:\n%s", step.name, diff)
-		}
+		differ(t, step.pods, after.Gangs[gang]["node"], fmt.Sprintf("%s: pods of the gang", step.name))
 	}
 	l := &i.locked
 	if len(l.nodes)+len(l.pods)+len(l.gangs) != 0 {
