@@ -157,220 +157,195 @@ func TestDecide(t *testing.T) {
 		failure string
 		recheck time.Duration
 	}
+	of := func(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, reported ...*trainer.TrainJobStatus) observation {
+		o := observation{trainJob: job, jobSet: jobSet, runtimeKinds: supported}
+		if len(reported) > 0 {
+			o.reported = reported[0]
+		}
+		return o
+	}
 	cases := map[string]struct {
-		reason   string
-		job      *trainer.TrainJob
-		jobSet   *jobsetv1alpha2.JobSet
-		reported *trainer.TrainJobStatus
-		want     want
+		reason string
+		seen   observation
+		want   want
 	}{
 		"Foreign/MultiKueue": {
 			reason: "A job that somebody else manages gets no status, whatever else is true of it.",
-			job:    job(managedBy("kueue.x-k8s.io/multikueue"), suspend, kind("ServingRuntime")),
+			seen:   of(job(managedBy("kueue.x-k8s.io/multikueue"), suspend, kind("ServingRuntime")), nil),
 			want:   want{state: stateForeign},
 		},
 		"Foreign/AnyOther": {
 			reason: "Where the CRD admits other values, they are not ours either.",
-			job:    job(managedBy("trainyard.dev/dispatcher")),
+			seen:   of(job(managedBy("trainyard.dev/dispatcher")), nil),
 			want:   want{state: stateForeign},
 		},
 		"Deleting": {
 			reason: "A job that is being deleted gets neither objects nor status.",
-			job:    job(deleting, suspend),
+			seen:   of(job(deleting, suspend), nil),
 			want:   want{state: stateDeleting},
 		},
 		"Deleting/BeatsStopping": {
 			reason: "The garbage collector deletes the JobSet then.",
-			job:    job(deleting, conditions(expired)),
-			jobSet: jobSet("uid-1", false),
+			seen:   of(job(deleting, conditions(expired)), jobSet("uid-1", false)),
 			want:   want{state: stateDeleting, status: reportsOnly(expired)},
 		},
 		"Stopping": {
 			reason: "A JobSet that outlives the deadline has to go, however often that takes.",
-			job:    job(conditions(expired), deadline(time.Minute)),
-			jobSet: jobSet("uid-1", false),
+			seen:   of(job(conditions(expired), deadline(time.Minute)), jobSet("uid-1", false)),
 			want:   want{state: stateStopping, action: actionDeleteJobSet, status: reportsOnly(expired)},
 		},
 		"Stopping/UnderWay": {
 			reason: "It is deleted once, and then waited for.",
-			job:    job(conditions(expired), deadline(time.Minute), ttl("0")),
-			jobSet: going(jobSet("uid-1", false)),
+			seen:   of(job(conditions(expired), deadline(time.Minute), ttl("0")), going(jobSet("uid-1", false))),
 			want:   want{state: stateStopping, status: reportsOnly(expired)},
 		},
 		"Stopping/Over": {
 			reason: "Once it is gone, the job is at rest.",
-			job:    job(conditions(expired), deadline(time.Minute)),
+			seen:   of(job(conditions(expired), deadline(time.Minute)), nil),
 			want:   want{state: stateFailed, status: reportsOnly(expired)},
 		},
 		"Stopping/NoNamesake": {
 			reason: "A JobSet of another owner is not deleted for our deadline.",
-			job:    job(conditions(expired), deadline(time.Minute)),
-			jobSet: jobSet("uid-0", false),
+			seen:   of(job(conditions(expired), deadline(time.Minute)), jobSet("uid-0", false)),
 			want:   want{state: stateFailed, status: reportsOnly(expired)},
 		},
 		"Complete/IsFinal": {
 			reason: "A JobSet that is gone after Complete is not built again.",
-			job:    job(conditions(complete)),
+			seen:   of(job(conditions(complete)), nil),
 			want:   want{state: stateComplete, status: reportsOnly(complete)},
 		},
 		"Complete/JobSetSaysSo": {
-			reason:   "Condition and counts are copied, and keep the time that the JobSet gave them.",
-			job:      job(),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(0), complete),
-			want:     want{state: stateComplete, status: *reports(jobsStatus(0), complete)},
+			reason: "Condition and counts are copied, and keep the time that the JobSet gave them.",
+			seen:   of(job(), jobSet("uid-1", false), reports(jobsStatus(0), complete)),
+			want:   want{state: stateComplete, status: *reports(jobsStatus(0), complete)},
 		},
 		"Complete/BeforeDeadlineWasSeen": {
-			reason:   "What the JobSet says goes before what the clock says.",
-			job:      job(deadline(time.Second), conditions(at(resumed, earlier))),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(nil, complete),
-			want:     want{state: stateComplete, status: *reports(nil, resumed, complete)},
+			reason: "What the JobSet says goes before what the clock says.",
+			seen:   of(job(deadline(time.Second), conditions(at(resumed, earlier))), jobSet("uid-1", false), reports(nil, complete)),
+			want:   want{state: stateComplete, status: *reports(nil, resumed, complete)},
 		},
 		"Complete/KeptForTTL": {
 			reason: "The TTL begins with the end.",
-			job:    job(conditions(complete), ttl("3660")),
+			seen:   of(job(conditions(complete), ttl("3660")), nil),
 			want:   want{state: stateComplete, status: reportsOnly(complete), recheck: time.Minute},
 		},
 		"Complete/TTLOver": {
 			reason: "Over is when it is reached.",
-			job:    job(conditions(complete), ttl("3600")),
+			seen:   of(job(conditions(complete), ttl("3600")), nil),
 			want:   want{state: stateComplete, action: actionDeleteTrainJob, status: reportsOnly(complete)},
 		},
 		"Complete/TTLUnreadable": {
 			reason: "To keep a job too long is better than to delete it too early.",
-			job:    job(conditions(complete), ttl("1h")),
+			seen:   of(job(conditions(complete), ttl("1h")), nil),
 			want:   want{state: stateComplete, status: reportsOnly(complete)},
 		},
 		"Failed/IsFinal": {
-			reason:   "The status does not change any more, not even to what a JobSet says later, nor by suspending.",
-			job:      job(conditions(failed), suspend),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(1), complete),
-			want:     want{state: stateFailed, status: reportsOnly(failed)},
+			reason: "The status does not change any more, not even to what a JobSet says later, nor by suspending.",
+			seen:   of(job(conditions(failed), suspend), jobSet("uid-1", false), reports(jobsStatus(1), complete)),
+			want:   want{state: stateFailed, status: reportsOnly(failed)},
 		},
 		"Failed/TTLOver": {
 			reason: "A failed job has a TTL as well.",
-			job:    job(conditions(failed), ttl("0")),
+			seen:   of(job(conditions(failed), ttl("0")), nil),
 			want:   want{state: stateFailed, action: actionDeleteTrainJob, status: reportsOnly(failed)},
 		},
 		"Failed/UnknownKindOfRuntime": {
 			reason: "It can never run: the status says which kinds exist.",
-			job:    job(kind("ServingRuntime")),
+			seen:   of(job(kind("ServingRuntime")), nil),
 			want:   want{state: stateFailed, status: reportsOnly(unsupported), failure: unsupported.Message},
 		},
 		"Failed/JobSetSaysSo": {
-			reason:   "Other conditions stay where they are.",
-			job:      job(conditions(resumed)),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(0), resumed, failed),
-			want:     want{state: stateFailed, status: *reports(jobsStatus(0), resumed, failed), failure: failed.Message},
+			reason: "Other conditions stay where they are.",
+			seen:   of(job(conditions(resumed)), jobSet("uid-1", false), reports(jobsStatus(0), resumed, failed)),
+			want:   want{state: stateFailed, status: *reports(jobsStatus(0), resumed, failed), failure: failed.Message},
 		},
 		"Failed/DeadlineReached": {
 			reason: "Reached is passed. The JobSet is deleted when the status says why.",
-			job:    job(deadline(time.Hour), conditions(resumed)),
-			jobSet: jobSet("uid-1", false),
+			seen:   of(job(deadline(time.Hour), conditions(resumed)), jobSet("uid-1", false)),
 			want:   want{state: stateFailed, status: *reports(nil, resumed, at(expired, t0Meta)), failure: expired.Message},
 		},
 		"Failed/DeadlineReachedWithoutJobSet": {
 			reason: "A job that could not be built in time has failed as well.",
-			job:    job(deadline(time.Hour), conditions(resumed)),
+			seen:   of(job(deadline(time.Hour), conditions(resumed)), nil),
 			want:   want{state: stateFailed, status: *reports(nil, resumed, at(expired, t0Meta)), failure: expired.Message},
 		},
 		"Blocked/ForeignJobSet": {
 			reason: "A JobSet without our owner reference is neither taken over nor read.",
-			job:    job(),
-			jobSet: jobSet("", false),
+			seen:   of(job(), jobSet("", false)),
 			want:   want{state: stateBlocked, recheck: waitTold},
 		},
 		"Blocked/EarlierJobOfTheName": {
 			reason: "A job created again at once must not inherit its predecessor's end.",
-			job:    job(suspend),
-			jobSet: jobSet("uid-0", false),
+			seen:   of(job(suspend), jobSet("uid-0", false)),
 			want: want{
 				state: stateBlocked, action: actionDeletePredecessor, status: reportsOnly(at(suspended, t0Meta)), recheck: leftoverTime,
 			},
 		},
 		"Suspended/WithoutJobSet": {
 			reason: "The JobSet is built suspended.",
-			job:    job(suspend),
+			seen:   of(job(suspend), nil),
 			want:   want{state: stateSuspended, action: actionBuild, status: reportsOnly(at(suspended, t0Meta))},
 		},
 		"Suspended/WhileRunning": {
-			reason:   "The condition follows the spec; the counts follow the JobSet.",
-			job:      job(suspend, conditions(resumed)),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(1), resumed),
-			want:     want{state: stateSuspended, action: actionBuild, status: *reports(jobsStatus(1), at(suspended, t0Meta))},
+			reason: "The condition follows the spec; the counts follow the JobSet.",
+			seen:   of(job(suspend, conditions(resumed)), jobSet("uid-1", false), reports(jobsStatus(1), resumed)),
+			want:   want{state: stateSuspended, action: actionBuild, status: *reports(jobsStatus(1), at(suspended, t0Meta))},
 		},
 		"Suspended/Still": {
 			reason: "The condition keeps its time, and no deadline passes.",
-			job:    job(suspend, deadline(time.Second), conditions(suspended)),
-			jobSet: jobSet("uid-1", true),
+			seen:   of(job(suspend, deadline(time.Second), conditions(suspended)), jobSet("uid-1", true)),
 			want:   want{state: stateSuspended, action: actionBuild, status: reportsOnly(suspended)},
 		},
 		"Suspended/JobSetGoing": {
 			reason: "A JobSet that is made anew has to be gone first.",
-			job:    job(suspend, conditions(suspended)),
-			jobSet: going(jobSet("uid-1", true)),
+			seen:   of(job(suspend, conditions(suspended)), going(jobSet("uid-1", true))),
 			want:   want{state: stateSuspended, status: reportsOnly(suspended)},
 		},
 		"Created": {
 			reason: "A job that was never suspended has no condition.",
-			job:    job(),
+			seen:   of(job(), nil),
 			want:   want{state: stateCreated, action: actionBuild},
 		},
 		"Created/ManagedByNobody": {
 			reason: "No value is the built-in one.",
-			job:    job(unmanaged),
+			seen:   of(job(unmanaged), nil),
 			want:   want{state: stateCreated, action: actionBuild},
 		},
 		"Created/Resumed": {
 			reason: "Suspended=False says that it once was True, and the deadline starts anew.",
-			job:    job(deadline(time.Minute), conditions(suspended)),
-			jobSet: jobSet("uid-1", true),
+			seen:   of(job(deadline(time.Minute), conditions(suspended)), jobSet("uid-1", true)),
 			want: want{
 				state: stateCreated, action: actionBuild, status: reportsOnly(at(resumed, t0Meta)), recheck: time.Minute,
 			},
 		},
 		"Created/ClockWentBack": {
 			reason: "Another machine leads now and its clock is behind. A condition's time does not go back.",
-			job:    job(conditions(at(suspended, later))),
-			jobSet: jobSet("uid-1", true),
+			seen:   of(job(conditions(at(suspended, later))), jobSet("uid-1", true)),
 			want:   want{state: stateCreated, action: actionBuild, status: reportsOnly(at(resumed, later))},
 		},
 		"Created/JobSetDeleted": {
 			reason: "Somebody deletes the JobSet of a job that is not over: it is made anew when it is gone.",
-			job:    job(),
-			jobSet: going(jobSet("uid-1", false)),
+			seen:   of(job(), going(jobSet("uid-1", false))),
 			want:   want{state: stateCreated},
 		},
 		"Restarting": {
-			reason:   "The JobSet's failure policy makes all Jobs anew.",
-			job:      job(),
-			jobSet:   restarting(jobSet("uid-1", false)),
-			reported: reports(jobsStatus(1)),
-			want:     want{state: stateRestarting, action: actionBuild, status: *reports(jobsStatus(1))},
+			reason: "The JobSet's failure policy makes all Jobs anew.",
+			seen:   of(job(), restarting(jobSet("uid-1", false)), reports(jobsStatus(1))),
+			want:   want{state: stateRestarting, action: actionBuild, status: *reports(jobsStatus(1))},
 		},
 		"Running": {
-			reason:   "While a job runs, jobsStatus is all that moves.",
-			job:      job(conditions(resumed)),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(1), resumed),
-			want:     want{state: stateRunning, action: actionBuild, status: *reports(jobsStatus(1), resumed)},
+			reason: "While a job runs, jobsStatus is all that moves.",
+			seen:   of(job(conditions(resumed)), jobSet("uid-1", false), reports(jobsStatus(1), resumed)),
+			want:   want{state: stateRunning, action: actionBuild, status: *reports(jobsStatus(1), resumed)},
 		},
 		"Running/Launcher": {
-			reason:   "Whatever is no initializer counts as running.",
-			job:      job(),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(steps("launcher", 1, "node", 0)),
-			want:     want{state: stateRunning, action: actionBuild, status: *reports(steps("launcher", 1, "node", 0))},
+			reason: "Whatever is no initializer counts as running.",
+			seen:   of(job(), jobSet("uid-1", false), reports(steps("launcher", 1, "node", 0))),
+			want:   want{state: stateRunning, action: actionBuild, status: *reports(steps("launcher", 1, "node", 0))},
 		},
 		"Initializing": {
-			reason:   "The trainer waits for the initializers.",
-			job:      job(),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(steps("dataset-initializer", 0, "model-initializer", 1, "node", 0)),
+			reason: "The trainer waits for the initializers.",
+			seen:   of(job(), jobSet("uid-1", false), reports(steps("dataset-initializer", 0, "model-initializer", 1, "node", 0))),
 			want: want{
 				state: stateInitializing, action: actionBuild,
 				status: *reports(steps("dataset-initializer", 0, "model-initializer", 1, "node", 0)),
@@ -378,21 +353,19 @@ func TestDecide(t *testing.T) {
 		},
 		"Starting": {
 			reason: "The JobSet runs, its pods are not ready. The deadline is looked at when it is reached.",
-			job:    job(deadline(time.Minute)),
-			jobSet: jobSet("uid-1", false),
+			seen:   of(job(deadline(time.Minute)), jobSet("uid-1", false)),
 			want:   want{state: stateStarting, action: actionBuild, recheck: time.Minute},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := observation{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, runtimeKinds: supported}
-			before := tc.job.DeepCopy()
+			f, before := tc.seen, tc.seen.trainJob.DeepCopy()
 			d := decide(f, rules{}, t0)
 			got := want{d.state, d.action, d.status, d.failure, d.recheck}
 			check.Diff(t, tc.want, got, fmt.Sprintf("%s\ndecision", tc.reason), cmp.AllowUnexported(want{}))
-			check.Diff(t, before, tc.job, "decide has changed its argument")
+			check.Diff(t, before, f.trainJob, "decide has changed its argument")
 			// Once the status is written, the same decision changes nothing.
-			f.trainJob = tc.job.DeepCopy()
+			f.trainJob = f.trainJob.DeepCopy()
 			f.trainJob.Status = d.status
 			check.Diff(t, d.status, decide(f, rules{}, t0.Add(time.Millisecond)).status,
 				"the second decision has another status")
