@@ -4,7 +4,10 @@
 package placement
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/laws"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -263,5 +270,173 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	s.worker(t, east, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })
 	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster == "" || d.Spec.Attempt != 2 {
 		t.Errorf("the Dispatch of the resumed job is %+v, want the next attempt", d)
+	}
+}
+
+// A worker returns at the moment when an attempt on it is given up, and the copy says that the job is Complete. The job
+// is not placed again, even while the cache does not show the end, and its Dispatch says that it has finished.
+func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// lags: the hub's cache does not show the end at first. cordoned: the job could not be placed anyway.
+		lags, cordoned bool
+	}{
+		"Seen":            {reason: "the usual order of events"},
+		"Lagging":         {reason: "the Dispatch's event came before the TrainJob's", lags: true},
+		"LaggingCordoned": {reason: "without a worker the Dispatch would say nothing about the end any more", lags: true, cordoned: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.Submit(t, "job")
+			d, _ := s.reconcile(t, "job")
+			before := s.TrainJob(t, "job")
+			s.endsAttempt(t, d, v1alpha1.OutcomeWorkerLost)
+			if test.cordoned {
+				s.worker(t, east, cordon)
+				s.worker(t, west, cordon)
+			}
+			ended := s.TrainJob(t, "job")
+			meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
+				Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
+			})
+			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
+			given := s.Dispatch(t, "job")
+			if test.lags {
+				s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, job: before}
+				now, result := s.reconcile(t, "job")
+				if diff := cmp.Diff(given.Spec, now.Spec); diff != "" || result.RequeueAfter == 0 {
+					t.Errorf("looked at again after %s; the Dispatch was written (-before +after):\n%s", result.RequeueAfter, diff)
+				}
+				s.reconciler.Hub = s.Hub.Admin
+			}
+			now, _ := s.reconcile(t, "job")
+			if now == nil {
+				t.Fatal("the Dispatch is gone")
+			}
+			if err := laws.Check(given, now); err != nil {
+				t.Errorf("a write that no table has: %v", err)
+			}
+			if state := record.StateOf(now); state != record.Finished || now.Status.Reason != v1alpha1.ReasonComplete {
+				t.Errorf("the Dispatch is %s by %s, want Finished by Complete: %s", state, now.Status.Reason, test.reason)
+			}
+			if again, _ := s.reconcile(t, "job"); again.ResourceVersion != now.ResourceVersion {
+				t.Error("the same was written again")
+			}
+		})
+	}
+}
+
+// The cache shows that a Dispatch waits. The Dispatch is not deleted if it has got a worker since then.
+func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
+	s := newScene(t)
+	s.worker(t, east, cordon)
+	s.worker(t, west, cordon)
+	s.Submit(t, "job")
+	waiting, _ := s.reconcile(t, "job")
+	s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })
+	placed, _ := s.reconcile(t, "job")
+	if placed.Spec.Cluster != west {
+		t.Fatalf("the job is on %q, want west", placed.Spec.Cluster)
+	}
+	ended := s.TrainJob(t, "job")
+	meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
+		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
+	})
+	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
+	s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, dispatch: waiting}
+	now, result := s.reconcile(t, "job")
+	if now == nil || now.DeletionTimestamp != nil || result.RequeueAfter == 0 {
+		t.Errorf("the record of a job that has ended is being deleted: %+v", now)
+	}
+}
+
+// outdatedHub is a hub whose cache shows the given, earlier objects.
+type outdatedHub struct {
+	client.Client
+	job      *trainer.TrainJob
+	dispatch *v1alpha1.Dispatch
+}
+
+// Get implements client.Reader.
+func (h outdatedHub) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	switch to := object.(type) {
+	case *unstructured.Unstructured:
+		if h.job != nil && key == client.ObjectKeyFromObject(h.job) {
+			if err := h.Client.Get(ctx, key, to, options...); err != nil {
+				return err
+			}
+			delete(to.Object, "status")
+			to.SetResourceVersion(h.job.ResourceVersion)
+			return nil
+		}
+	case *v1alpha1.Dispatch:
+		if h.dispatch != nil && key == client.ObjectKeyFromObject(h.dispatch) {
+			h.dispatch.DeepCopyInto(to)
+			return nil
+		}
+	}
+	return h.Client.Get(ctx, key, object, options...)
+}
+
+// A job of a protected namespace is never placed, and its Dispatch and an Event say why.
+func TestProtectedNamespace(t *testing.T) {
+	s := newScene(t)
+	s.Submit(t, "job")
+	s.reconciler.Protected = func(namespace string) bool { return namespace == s.Namespace }
+	for range 2 {
+		d, _ := s.reconcile(t, "job")
+		if d == nil || d.Spec.Cluster != "" {
+			t.Fatalf("the Dispatch is %+v, want one that waits", d)
+		}
+		condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+		if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonProtectedNamespace ||
+			!strings.Contains(condition.Message, s.Namespace) || !strings.Contains(condition.Message, "--protected-namespaces") {
+			t.Errorf("condition Placed is %+v, want it False by %s, with words", condition, v1alpha1.ReasonProtectedNamespace)
+		}
+	}
+	if told := strings.Join(s.Events.Take(), "\n"); !strings.HasPrefix(told, corev1.EventTypeWarning) || !strings.Contains(told, v1alpha1.ReasonProtectedNamespace) {
+		t.Errorf("the Event is %q", told)
+	}
+	s.reconciler.Protected = nil
+	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster == "" {
+		t.Error("the job waits though its namespace is protected no more")
+	}
+}
+
+// A worker that refuses to be swept gets no jobs: nothing would be created there. The explanation of the job says so,
+// and the job is placed when the worker has been swept.
+func TestUnsweptWorkerGetsNoJobs(t *testing.T) {
+	s := newScene(t)
+	refuse := func(w *v1alpha1.WorkerCluster) {
+		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.WorkerClusterSweepRefused, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRefused,
+			Message: `admission webhook "w" denied the request`,
+		})
+	}
+	s.worker(t, east, cordon)
+	s.worker(t, west, refuse)
+	s.Submit(t, "job")
+	d, _ := s.reconcile(t, "job")
+	if d.Spec.Cluster != "" {
+		t.Fatalf("the job is placed on %q, where nothing can be created", d.Spec.Cluster)
+	}
+	at := slices.IndexFunc(d.Status.Explanation, func(line v1alpha1.ClusterExplanation) bool { return line.Cluster == west })
+	if at < 0 {
+		t.Fatalf("the Dispatch explains %+v, want a line of the worker", d.Status.Explanation)
+	}
+	if line := d.Status.Explanation[at]; line.Reason != v1alpha1.ReasonNotReady ||
+		!strings.Contains(line.Message, `SweepRefused: admission webhook "w" denied the request`) {
+		t.Errorf("the worker's line is %+v", line)
+	}
+	before := &v1alpha1.WorkerCluster{}
+	refuse(before)
+	if !workerPredicate().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: &v1alpha1.WorkerCluster{}}) {
+		t.Error("nobody looks at the jobs that wait when the worker has been swept")
+	}
+	s.worker(t, west, func(w *v1alpha1.WorkerCluster) {
+		meta.RemoveStatusCondition(&w.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+	})
+	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != west {
+		t.Errorf("the worker has been swept, and the job is on %q", d.Spec.Cluster)
 	}
 }
