@@ -16,6 +16,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// CreationTimeout is how long a creation may be under way. An API server works on a request for at most a minute,
+// admission webhooks included, and then answers with an error. A shorter timeout would get no answer. After this time no
+// creation is carried out any more.
+const CreationTimeout = 65 * time.Second
+
 // Options are the options of a Fleet. The zero value of every field except HubID means its default.
 type Options struct {
 	// HubID is the value of the label trainyard.dev/hub on this hub's copies. Required.
@@ -24,8 +29,7 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// RequestTimeout bounds reads and all requests for an ExecutionLease. Default: 10s.
 	RequestTimeout time.Duration
-	// CreationTimeout bounds creations. An API server works on a request for at most a minute, admission webhooks
-	// included, and then answers with an error. A shorter timeout would get no answer. Default: 65s.
+	// CreationTimeout bounds creations. Default: the constant CreationTimeout.
 	CreationTimeout time.Duration
 	// ChangeTimeout bounds patches and deletions, which can be repeated without harm. It is longer than an admission
 	// webhook's longest timeout, 30s: else no request would pass a webhook that hangs but may fail. Default: 35s.
@@ -66,7 +70,7 @@ func (o Options) complete() (Options, error) {
 		fallback time.Duration
 	}{
 		{&o.RequestTimeout, 10 * time.Second},
-		{&o.CreationTimeout, 65 * time.Second},
+		{&o.CreationTimeout, CreationTimeout},
 		{&o.ChangeTimeout, 35 * time.Second},
 		{&o.SyncTimeout, time.Minute},
 		{&o.ProbeInterval, 10 * time.Second},

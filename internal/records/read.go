@@ -6,7 +6,6 @@ package records
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,9 +15,6 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
-
-// StartLag is how long after its start a controller doubts the hub's caches: they were filled while another replica led.
-const StartLag = 10 * time.Second
 
 // Job reads the TrainJob of a name, on the hub or on a worker. It returns nil if there is none.
 func Job(

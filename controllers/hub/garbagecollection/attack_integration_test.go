@@ -16,9 +16,10 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/remote"
 )
 
-const arrivalTime = 65 * time.Second
+const arrivalTime = remote.CreationTimeout
 
 // A worker that is taken over claims a job that runs on another worker: it has a copy of a later attempt. The job goes
 // on running on its worker, in its attempt. When the job has to leave that worker, the false copy does not delay it.

@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -24,9 +25,6 @@ const (
 	// job that each worker of a fleet of a thousand refuses once makes a thousand attempts. A worker that lies can raise
 	// the attempt by at most this number for each placement of the job. So the numbers last for two million placements.
 	maxSkipped = 1000
-	// arrivalTime is how long the creation of a copy may be under way: as long as an API server works on a request. After
-	// this time a worker cannot get the copy any more, and no earlier manager has requested a copy that appears.
-	arrivalTime = 65 * time.Second
 	// answerCheck is how often to ask the worker on record about a job's copy while another worker claims the job.
 	answerCheck = 10 * time.Second
 )
@@ -120,7 +118,7 @@ func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (do
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"attempt %d is being stopped on worker %q", d.Spec.Attempt, d.Spec.Cluster)}, goneCheck
 	}
-	if left := arrivalTime - b.clock.Since(held.since); left > 0 {
+	if left := remote.CreationTimeout - b.clock.Since(held.since); left > 0 {
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"a copy of attempt %d may be under way to worker %q, which has none", d.Spec.Attempt, d.Spec.Cluster)}, left
 	}

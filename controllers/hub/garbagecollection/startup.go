@@ -12,10 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
 )
-
-// startupTime is how long after the start the manager waits for workers at most. Placement waits as long.
-const startupTime = 30 * time.Second
 
 // startup is the time after the start in which the manager does not yet know which copies the workers have. If the hub
 // was restored from a backup, a Dispatch may name a worker that its job has left since.
@@ -29,14 +28,14 @@ type startup struct {
 func (o *startup) begin(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.began, o.until = now, now.Add(startupTime)
+	o.began, o.until = now, now.Add(records.StartupTime)
 }
 
 // isEarly is true as long as a copy may appear on a worker that the previous process has requested.
 func (o *startup) isEarly(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.began.IsZero() || now.Sub(o.began) < arrivalTime
+	return o.began.IsZero() || now.Sub(o.began) < remote.CreationTimeout
 }
 
 // due is true if the caller has to check whether the time is over. If due is false, done says whether it is over.
@@ -66,10 +65,8 @@ func (q *Quarantine) isStartupOver(ctx context.Context) bool {
 		log.FromContext(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
 		return false
 	}
-	for i := range workers.Items {
-		if workers.Items[i].IsExpected() && !q.Swept(v1alpha1.ClusterName(workers.Items[i].Name)) {
-			return false
-		}
+	if len(records.Awaited(workers.Items, q.Swept)) > 0 {
+		return false
 	}
 	q.startup.end()
 	return true

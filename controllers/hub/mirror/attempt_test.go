@@ -49,8 +49,8 @@ func TestMayArrive(t *testing.T) {
 		"Unanswered":  {reason: "it may be on its way", errs: []error{context.DeadlineExceeded}, after: 5 * time.Second, want: time.Minute},
 		"Late":        {reason: "no API server works on it any more", errs: []error{context.DeadlineExceeded}, after: 65 * time.Second},
 		"Arrived":     {reason: "it has made the copy", errs: []error{context.DeadlineExceeded}, copied: true},
-		"OneArrived":  {reason: "one of two has made the copy", errs: []error{errors.New("reset"), errors.New("reset")}, copied: true, want: creationLag},
-		"OtherCopied": {reason: "another has made the copy", errs: []error{errors.New("reset")}, copied: true, copyAnswered: true, want: creationLag},
+		"OneArrived":  {reason: "one of two has made the copy", errs: []error{errors.New("reset"), errors.New("reset")}, copied: true, want: remote.CreationTimeout},
+		"OtherCopied": {reason: "another has made the copy", errs: []error{errors.New("reset")}, copied: true, copyAnswered: true, want: remote.CreationTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := unanswered{copyAnswered: test.copyAnswered}

@@ -13,10 +13,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
 )
-
-// creationLag is how late a creation may be carried out. Package remote tells API servers to take a minute at most.
-const creationLag = 65 * time.Second
 
 // Inherited returns the attempts on a worker that have no copy on record. An earlier mirror, of this process or
 // another, may have sent a creation for them and ended before the answer. The hub's cache must have the
@@ -67,5 +65,5 @@ func (u *unanswered) mayArrive(copied bool, now time.Time) time.Duration {
 	if u.count <= arrived {
 		return 0
 	}
-	return max(0, creationLag-now.Sub(u.last))
+	return max(0, remote.CreationTimeout-now.Sub(u.last))
 }

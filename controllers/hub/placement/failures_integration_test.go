@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -381,7 +381,7 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 		opens  func(s *scene, shown map[v1alpha1.ClusterName]bool)
 	}{
 		"Shown": {reason: "all have", opens: func(_ *scene, shown map[v1alpha1.ClusterName]bool) { shown[west] = true }},
-		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.Clock.Step(decider.StartupTime) }},
+		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.Clock.Step(records.StartupTime) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
-
-// StartupTime is how long after the start the Decider waits for workers at most.
-const StartupTime = 30 * time.Second
 
 // startup is the time after the start in which nothing is decided, because a worker that was Ready before is still
 // being connected. The worker may have a copy of a waiting job, if the hub was restored from a backup. It may have
@@ -26,22 +24,17 @@ type startup struct {
 }
 
 // begin starts the time.
-func (s *startup) begin() { s.until = s.Clock.Now().Add(StartupTime) }
+func (s *startup) begin() { s.until = s.Clock.Now().Add(records.StartupTime) }
 
 // look says whether the time is over. Then it stays over, whatever happens to workers.
 func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	if s.over {
 		return true
 	}
-	waiting := map[v1alpha1.ClusterName]bool{}
-	for i := range workers {
-		name := v1alpha1.ClusterName(workers[i].Name)
-		if workers[i].IsExpected() && (s.awaited == nil || s.awaited[name]) && !s.isShown(name) {
-			waiting[name] = true
-		}
-	}
-	s.awaited = waiting
-	s.over = len(waiting) == 0 && (s.KueueKnown == nil || s.KueueKnown()) || !s.Clock.Now().Before(s.until)
+	s.awaited = records.Awaited(workers, func(name v1alpha1.ClusterName) bool {
+		return s.awaited != nil && !s.awaited[name] || s.isShown(name)
+	})
+	s.over = len(s.awaited) == 0 && (s.KueueKnown == nil || s.KueueKnown()) || !s.Clock.Now().Before(s.until)
 	return s.over
 }
 

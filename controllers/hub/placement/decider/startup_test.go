@@ -12,6 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // registered is a worker whose Ready condition has a reason; without one it has none.
@@ -100,7 +101,7 @@ func TestStartupBeginsWithTheDecisions(t *testing.T) {
 	clock.Step(time.Hour)
 	d.Expect(nil)
 	d.pass(t, []v1alpha1.WorkerCluster{registered("a", v1alpha1.ReasonConnected, "id")})
-	if wait, ok := d.Next(); d.startup.over || !ok || wait != StartupTime {
-		t.Errorf("over: %t, next pass in %s (%t), want it to begin now, for %s", d.startup.over, wait, ok, StartupTime)
+	if wait, ok := d.Next(); d.startup.over || !ok || wait != records.StartupTime {
+		t.Errorf("over: %t, next pass in %s (%t), want it to begin now, for %s", d.startup.over, wait, ok, records.StartupTime)
 	}
 }
