@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -20,13 +18,8 @@ import (
 // IsFinal says whether an API server will always refuse this write: it is invalid or too large, or admission forbids
 // it.
 func IsFinal(err error) bool {
-	switch {
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), answers.IsTooLarge(err):
-		return true
-	case apierrors.IsForbidden(err): // In a namespace that is being deleted, the job is being deleted too.
-		return !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-	}
-	return false
+	answer := answers.Of(err) // In a namespace that is being deleted, the job is being deleted too.
+	return answer == answers.Unacceptable || answer == answers.NoRights
 }
 
 // Refused returns the error of a write, nil if it succeeded. If the error is final, it also sets a condition on the

@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -67,16 +65,7 @@ func isRefusal(err error) bool {
 	if strings.Contains(status.Message, notAsApplied) {
 		return true
 	}
-	switch status.Code {
-	case http.StatusBadRequest:
-		return !strings.HasSuffix(status.Message, noDryRun)
-	case http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return true
-	case http.StatusForbidden:
-		return !answers.LacksRights(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-	default:
-		return false
-	}
+	return answers.Of(err) == answers.Unacceptable && !strings.HasSuffix(status.Message, noDryRun)
 }
 
 // isOutage says whether an API server could not be reached or did not answer. Such an error is not about the request.

@@ -5,7 +5,6 @@ package garbagecollection
 
 import (
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
@@ -47,12 +46,10 @@ func refusalOf(err error) sweepRefusal {
 		return sweepRefusal{}
 	}
 	words := record.Shorten(strings.TrimSuffix(status.Status().Message, "."), wordsLimit)
-	switch code := status.Status().Code; {
-	case answers.LacksRights(err):
+	switch answer := answers.Of(err); {
+	case answer == answers.NoRights:
 		return sweepRefusal{reason: v1alpha1.ReasonForbidden, words: whatStands + words + whatToDo}
-	case code == http.StatusUnauthorized, code == http.StatusConflict, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
-		return sweepRefusal{}
-	case code >= 400 && code < 500:
+	case answer.IsRefusal():
 		return sweepRefusal{reason: v1alpha1.ReasonRefused, words: whatStands + words}
 	}
 	return sweepRefusal{}

@@ -5,7 +5,6 @@ package mirror
 
 import (
 	"errors"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -22,28 +21,12 @@ func (r refusal) Error() string { return string(r) }
 // RBAC or schema said no. Timeouts, throttling, server errors and expired credentials say nothing about the object.
 func isRefusal(err error) bool {
 	var own refusal
-	if errors.As(err, &own) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	if answers.IsTooLarge(err) {
-		return true
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout:
-		return false
-	default:
-		return code >= 400 && code < 500
-	}
+	return errors.As(err, &own) || answers.Of(err).IsRefusal()
 }
 
 // isFault is true if the worker says that something is wrong with it: an admission webhook cannot be called, say.
 func isFault(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && apierrors.IsInternalError(err)
+	return answers.Of(err) == answers.Fault
 }
 
 // refusalWords are the worker's own words, without the words that we put around them.
@@ -57,13 +40,5 @@ func refusalWords(err error) string {
 
 // isAnswer is true if an error of a creation says that nothing was created, and that nothing will be.
 func isAnswer(err error) bool {
-	if remote.IsNotConnected(err) || errors.Is(err, remote.ErrNotLeading) || isRefusal(err) || isFault(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+	return remote.IsNotConnected(err) || errors.Is(err, remote.ErrNotLeading) || isRefusal(err) || answers.Of(err) >= answers.Fault
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -24,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -303,7 +303,8 @@ func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job,
 	return 0, nil
 }
 
-// isRefused: the grant has certainly not been written.
+// isRefused: the grant has certainly not been written, by any write.
 func isRefused(err error) bool {
-	return records.IsFinal(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
+	answer := answers.Of(err)
+	return answer == answers.Later || answer.IsRefusal()
 }
