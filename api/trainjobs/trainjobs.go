@@ -78,6 +78,18 @@ func Suspended(job *unstructured.Unstructured) bool {
 	return err == nil && value
 }
 
+// SetAnnotation sets an annotation, or removes it if value is empty.
+func SetAnnotation(object metav1.Object, key, value string) {
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if annotations[key] = value; value == "" {
+		delete(annotations, key)
+	}
+	object.SetAnnotations(annotations)
+}
+
 // Terminal returns the condition that ended the job, Complete or Failed, or nil while the job has not ended.
 func Terminal(job *unstructured.Unstructured) *metav1.Condition {
 	return trueCondition(job, trainer.TrainJobComplete, trainer.TrainJobFailed)

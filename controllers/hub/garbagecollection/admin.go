@@ -121,7 +121,7 @@ func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstru
 	}
 	updated := copy.DeepCopy()
 	setLabel(updated, v1alpha1.LabelOriginUID, string(job.GetUID()))
-	setAnnotation(updated, v1alpha1.AnnotationAttempt, strconv.Itoa(int(attempt)))
+	trainjobs.SetAnnotation(updated, v1alpha1.AnnotationAttempt, strconv.Itoa(int(attempt)))
 	return "", worker.patchCopy(ctx, copy, updated)
 }
 
@@ -169,13 +169,4 @@ func setLabel(object client.Object, key, value string) {
 	}
 	labels[key] = value
 	object.SetLabels(labels)
-}
-
-func setAnnotation(object client.Object, key, value string) {
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[key] = value
-	object.SetAnnotations(annotations)
 }

@@ -137,18 +137,6 @@ func merged(base, with map[string]string) map[string]string {
 	return result
 }
 
-// setAnnotation sets an annotation, or removes it if value is empty.
-func setAnnotation(copy *unstructured.Unstructured, key, value string) {
-	annotations := copy.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	if annotations[key] = value; value == "" {
-		delete(annotations, key)
-	}
-	copy.SetAnnotations(annotations)
-}
-
 // specOf is the spec itself, or a copy of a large one that comes from a cache.
 func specOf(job *unstructured.Unstructured) map[string]any { return trainjobs.Spec(job) }
 

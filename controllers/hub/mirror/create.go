@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -112,7 +113,7 @@ func (v *visit) ownRefusal() error {
 // challenged returns the copy as it is sent.
 func (v *visit) challenged(policy *v1alpha1.DispatchPolicy, challenge string) *unstructured.Unstructured {
 	copy := newCopy(v.job, v.dispatch, policy, v.HubID, v.Unsent)
-	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
+	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	nameRuntime(copy, v.runtimeName)
 	return copy
 }

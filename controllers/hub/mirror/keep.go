@@ -85,7 +85,7 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 	updated := k.copy.DeepCopy()
 	names := append(resume(updated, why, may), putBack(updated, lost)...)
 	if outdated {
-		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
+		trainjobs.SetAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
 	if patched, err := k.patchCopy(ctx, k.copy, updated, names); !patched || err != nil {
 		return 0, true, err
@@ -240,7 +240,7 @@ func putBack(copy *unstructured.Unstructured, lost []mark) []string {
 			copy.SetLabels(merged(copy.GetLabels(), map[string]string{mark.key: mark.value}))
 			names = append(names, "label "+mark.key)
 		} else {
-			setAnnotation(copy, mark.key, mark.value)
+			trainjobs.SetAnnotation(copy, mark.key, mark.value)
 			names = append(names, "annotation "+mark.key)
 		}
 	}

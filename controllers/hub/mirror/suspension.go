@@ -314,7 +314,7 @@ func resume(copy *unstructured.Unstructured, why hold, may permission) (restored
 	if !why.ends() {
 		return nil
 	}
-	setAnnotation(copy, v1alpha1.AnnotationFenced, "")
+	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationFenced, "")
 	if why == suspendedThere {
 		restored = []string{"spec.suspend"}
 	}
@@ -322,7 +322,7 @@ func resume(copy *unstructured.Unstructured, why hold, may permission) (restored
 		copy.Object["spec"].(map[string]any)["suspend"] = false
 	}
 	if may.fenced && may.challenge != "" {
-		setAnnotation(copy, v1alpha1.AnnotationChallenge, may.challenge)
+		trainjobs.SetAnnotation(copy, v1alpha1.AnnotationChallenge, may.challenge)
 	}
 	return restored
 }

@@ -319,8 +319,8 @@ var promises = []promise{
 		name: "fence-mark-removed", words: "The hub removes the mark when the attempt goes on, and Kueue starts the copy.",
 		edits: []edit{{
 			file: "controllers/hub/mirror/suspension.go",
-			find: "setAnnotation(copy, v1alpha1.AnnotationFenced, \"\")",
-			put:  "setAnnotation(copy, v1alpha1.AnnotationFenced+\"-not\", \"\")",
+			find: "trainjobs.SetAnnotation(copy, v1alpha1.AnnotationFenced, \"\")",
+			put:  "trainjobs.SetAnnotation(copy, v1alpha1.AnnotationFenced+\"-not\", \"\")",
 		}},
 		in: behind, seenBy: []string{"TestFaultFencedWhileAdmittedAndBack"},
 	},
