@@ -194,3 +194,7 @@ fmt: ## Format the Go code as lint wants it
 .PHONY: verify
 verify: ## Check that generated files, go.mod files, manifests and formats are in order; vet and lint
 	hack/verify.sh
+
+.PHONY: method-sets
+method-sets: ## Print the types on which most methods can be called, and check the largest
+	go run ./hack/methodsets

@@ -126,6 +126,7 @@ check "go vet of test/controlplane and hack/kindnode" vet_controlplane
 check "scripts" scripts
 check "manifests" manifests
 check "chart" chart
+check "method sets" go run ./hack/methodsets
 check "lint" hack/lint.sh
 
 if ((${#failed[@]} > 0)); then
