@@ -85,7 +85,7 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	if options.JobSetMissing == nil {
 		options.JobSetMissing = func() string { return "" }
 	}
-	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
+	return &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
 // JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything else that the

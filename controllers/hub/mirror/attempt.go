@@ -58,8 +58,8 @@ func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Disp
 			return a
 		}
 	}
-	a := &attempt{origin: origin, number: number, noticed: r.Clock.Now(), said: said{before: dispatch.WasCopied()}}
-	if inherited, ok := r.Inherited[origin]; ok && inherited == number {
+	a := &attempt{origin: origin, number: number, noticed: r.options.Clock.Now(), said: said{before: dispatch.WasCopied()}}
+	if inherited, ok := r.options.Inherited[origin]; ok && inherited == number {
 		a.creation.unanswered = unanswered{count: inheritedCreations, last: r.started}
 	}
 	r.attempts.Store(key, a)

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 )
 
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -136,8 +137,8 @@ func TestRestoredTooOften(t *testing.T) {
 // What the mirror knows of an attempt does not count for the next attempt. The mirror assumes that the creation of an
 // inherited attempt was sent before the mirror started.
 func TestAttemptOf(t *testing.T) {
-	r := &reconciler{started: begin}
-	r.Clock, r.Inherited = clocktesting.NewFakeClock(begin), map[types.UID]int32{"origin": 3}
+	options := Options{Clock: clocktesting.NewFakeClock(begin), Inherited: map[types.UID]int32{"origin": 3}}
+	r := &reconciler{options: options, started: begin}
 	key := types.NamespacedName{Namespace: "default", Name: "job"}
 	first, again := r.attemptOf(key, testDispatch()), r.attemptOf(key, testDispatch())
 	next := r.attemptOf(key, testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 3 }))

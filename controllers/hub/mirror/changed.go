@@ -37,16 +37,16 @@ func outcomeOf(err error) v1alpha1.Outcome {
 
 // checkJob fails if the job is not the job for which the attempt was placed. Only if the cache shows another job is the
 // API server asked: a cache that has just started may be behind what another manager has counted.
-func (v *visit) checkJob(ctx context.Context) error {
-	counted := v.dispatch.Spec.Counted
-	if counted == nil || trainjobs.Digest(v.job) == counted.Digest {
+func (v *verifier) checkJob(ctx context.Context) error {
+	counted := v.seen.dispatch.Spec.Counted
+	if counted == nil || trainjobs.Digest(v.seen.job) == counted.Digest {
 		return nil
 	}
-	live, err := records.Job(ctx, v.HubReader, client.ObjectKeyFromObject(v.job))
+	live, err := records.Job(ctx, v.hubReader, client.ObjectKeyFromObject(v.seen.job))
 	switch {
 	case err != nil:
 		return err
-	case live == nil, live.GetUID() != v.job.GetUID(), trainjobs.Digest(live) == counted.Digest:
+	case live == nil, live.GetUID() != v.seen.job.GetUID(), trainjobs.Digest(live) == counted.Digest:
 		return requeue.Outdated("the cache does not show the TrainJob as it is")
 	}
 	return change(fmt.Sprintf("spec or labels of the TrainJob have changed since the job was placed: generation %d was counted, "+

@@ -13,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -49,115 +51,142 @@ type creation struct {
 	nameTaken stopwatch
 }
 
+// creator makes the copy, and what the copy needs on the worker.
+type creator struct {
+	seen    *observation
+	attempt *attempt
+	cluster v1alpha1.ClusterName
+	hubID   string
+	clock   clock.Clock
+	worker  copies.Worker
+	// propagation has no job yet.
+	propagation propagation
+	// policy, protected, sweepRefused, unsent and trials are of the Options.
+	policy       policyFunc
+	protected    func(namespace string) bool
+	sweepRefused func() (words string, refused bool)
+	unsent       func(key string) bool
+	trials       *Trials
+	creations    *creations
+	verifier     *verifier
+	search       *search
+	kueue        *workerKueue
+	keeper       *keeper
+	reporter     *reporter
+	events       *announcer
+	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the hub.
+	runtimeName string
+}
+
 // create brings to the worker what the copy needs, and creates the copy. It retries all errors but a refusal.
-func (v *visit) create(ctx context.Context) (time.Duration, error) {
-	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
+func (c *creator) create(ctx context.Context) (time.Duration, error) {
+	if ok, err := c.verifier.dispatchIsCurrent(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	changed := v.checkJob(ctx)
+	changed := c.verifier.checkJob(ctx)
 	if changed != nil && !isChange(changed) {
 		return 0, changed
 	}
-	if err := cmp.Or(v.ownRefusal(), changed); err != nil {
-		return v.createFailed(ctx, err)
+	if err := cmp.Or(c.ownRefusal(), changed); err != nil {
+		return c.createFailed(ctx, err)
 	}
-	end, ok := v.creations.begin(ctx, v.Clock)
+	end, ok := c.creations.begin(ctx, c.clock)
 	if !ok {
 		return slotWait, ctx.Err()
 	}
 	defer end()
-	began := v.Clock.Now()
-	policy, err := v.prepare(ctx)
+	began := c.clock.Now()
+	policy, err := c.prepare(ctx)
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
 	if err == nil {
-		if v.Clock.Since(began) > freshness {
+		if c.clock.Since(began) > freshness {
 			return requeue.ConflictDelay, nil // The next reconcile asks again whether the copy may be created.
 		}
-		may := v.permission()
+		may := c.keeper.permission()
 		if !may.ok {
-			return v.awaitLease(ctx)
+			return c.awaitLease(ctx)
 		}
-		if err = v.send(ctx, policy, may.challenge); err == nil {
-			return v.runningDue(), nil // Then the Dispatch says so, even if no event of the copy comes before.
+		if err = c.send(ctx, policy, may.challenge); err == nil {
+			return c.reporter.runningDue(), nil // Then the Dispatch says so, even if no event of the copy comes before.
 		}
 	}
-	v.attempt.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
-	return v.createFailed(ctx, cmp.Or(v.attempt.creation.trouble.gaveUp, err))
+	c.attempt.creation.trouble.noteHang(c.cluster, err, c.clock.Since(began))
+	return c.createFailed(ctx, cmp.Or(c.attempt.creation.trouble.gaveUp, err))
 }
 
 // prepare brings to the worker what the copy needs, and returns the job's policy, nil if it has none.
-func (v *visit) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error) {
-	policy, err := v.Policy(ctx, v.job)
+func (c *creator) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error) {
+	policy, err := c.policy(ctx, c.seen.job)
 	if err != nil {
 		return nil, err
 	}
-	return policy, v.propagate(ctx, policy)
+	return policy, c.propagate(ctx, policy)
 }
 
 // ownRefusal is why the manager sends no creation, nil if it sends one.
-func (v *visit) ownRefusal() error {
-	if v.attempt.creation.trouble.gaveUp != nil {
-		return v.attempt.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
+func (c *creator) ownRefusal() error {
+	if c.attempt.creation.trouble.gaveUp != nil {
+		return c.attempt.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
 	}
-	if v.Protected != nil && v.Protected(v.job.GetNamespace()) {
-		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", v.job.GetNamespace()))
+	if c.protected != nil && c.protected(c.seen.job.GetNamespace()) {
+		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", c.seen.job.GetNamespace()))
 	}
-	if words, refused := v.SweepRefused(); refused {
+	if words, refused := c.sweepRefused(); refused {
 		return refusal(words)
 	}
 	return nil
 }
 
 // challenged returns the copy as it is sent.
-func (v *visit) challenged(policy *v1alpha1.DispatchPolicy, challenge string) *unstructured.Unstructured {
-	copy := newCopy(v.job, v.dispatch, policy, v.HubID, v.Unsent)
+func (c *creator) challenged(policy *v1alpha1.DispatchPolicy, challenge string) *unstructured.Unstructured {
+	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
 	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
-	nameRuntime(copy, v.runtimeName)
+	nameRuntime(copy, c.runtimeName)
 	return copy
 }
 
 // send creates the copy.
-func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
-	copy := v.challenged(policy, challenge)
-	v.attempt.creation.leaseless.reset()
-	err := v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
-	now := v.Clock.Now()
+func (c *creator) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
+	copy := c.challenged(policy, challenge)
+	c.attempt.creation.leaseless.reset()
+	err := c.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+	now := c.clock.Now()
 	if err != nil {
-		v.attempt.creation.unanswered.note(err, now)
+		c.attempt.creation.unanswered.note(err, now)
 		return err
 	}
-	v.attempt.creation.unanswered.copyAnswered = true
-	v.attempt.copy.believe(copy, now)
-	timeToCopy.Observe(now.Sub(v.attempt.noticed).Seconds())
-	announcer{&v.hubSide}.leftOut()
+	c.attempt.creation.unanswered.copyAnswered = true
+	c.attempt.copy.believe(copy, now)
+	timeToCopy.Observe(now.Sub(c.attempt.noticed).Seconds())
+	c.events.leftOut()
 	return nil
 }
 
 // awaitLease waits for an agent that does not answer now: nobody would stop a copy whose failover is Fenced.
-func (v *visit) awaitLease(ctx context.Context) (time.Duration, error) {
-	if v.attempt.creation.leaseless.elapsed(v.Clock.Now()) < leaseLimit {
+func (c *creator) awaitLease(ctx context.Context) (time.Duration, error) {
+	if c.attempt.creation.leaseless.elapsed(c.clock.Now()) < leaseLimit {
 		return leaseCheck, nil
 	}
-	return v.createFailed(ctx, refusal("the worker's agent does not answer, and a job with failover Fenced needs it: "+
+	return c.createFailed(ctx, refusal("the worker's agent does not answer, and a job with failover Fenced needs it: "+
 		"without the agent the hub could not move the job safely if the worker were lost"))
 }
 
 // createFailed decides what an error of the creation means.
-func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, error) {
-	now, creation := v.Clock.Now(), &v.attempt.creation
+func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, error) {
+	now, creation := c.clock.Now(), &c.attempt.creation
 	creation.trouble.noteFault(err, now)
 	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || isChange(err) || creation.trouble.tooManyFaults(now)
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
-		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", v.job.GetNamespace(), v.job.GetName(), v.Cluster, err)
+		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", c.seen.job.GetNamespace(), c.seen.job.GetName(), c.cluster, err)
 	}
 	// Whatever the error was, the attempt may end only if there is no copy and none can arrive.
-	if due := v.mayArrive(); due > 0 && refused {
+	if due := c.search.mayArrive(); due > 0 && refused {
 		return due, nil
 	}
-	found, findErr := v.lookForCopy(ctx)
+	found, findErr := c.search.lookForCopy(ctx)
 	switch {
 	case findErr != nil:
 		return 0, findErr
@@ -166,58 +195,60 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	case found.presence == arriving:
 		return found.wait, nil
 	case found.copy == nil:
-		return 0, v.endAttempt(ctx, outcomeOf(err), refusalWords(err))
+		return 0, c.reporter.endAttempt(ctx, outcomeOf(err), refusalWords(err))
 	case found.presence == current:
-		v.attempt.copy.believe(found.copy, v.Clock.Now())
-		return createLag, v.claim(ctx, found.copy) // Without our label no event tells of the copy.
+		c.attempt.copy.believe(found.copy, c.clock.Now())
+		return createLag, c.keeper.claim(ctx, found.copy) // Without our label no event tells of the copy.
 	case found.presence == foreign:
-		return v.nameTaken(ctx, found.copy)
+		return c.nameTaken(ctx, found.copy)
 	default:
-		return 0, v.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
+		return 0, c.keeper.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
 	}
 }
 
 // conflict calls nameTaken for the TrainJob that the cache shows, unless the worker's API server says that it is gone.
-func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
-	found, err := v.lookForCopy(ctx)
+// Then it returns true: the observation has what is there instead.
+func (c *creator) conflict(ctx context.Context) (due time.Duration, gone bool, err error) {
+	found, err := c.search.lookForCopy(ctx)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, false, err
 	case found.presence == arriving && found.copy != nil:
-		return found.wait, nil
+		return found.wait, false, nil
 	case found.presence == foreign:
-		return v.nameTaken(ctx, found.copy)
+		due, err := c.nameTaken(ctx, found.copy)
+		return due, false, err
 	}
-	v.copy = found.copy // The cache lags.
-	return v.act(ctx, decide(v.Cluster, v.observation))
+	c.seen.copy = found.copy // The cache lags.
+	return 0, true, nil
 }
 
 // nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if the foreign TrainJob
 // is the copy of an earlier TrainJob and is being deleted: the worker was away while a job was deleted and created
 // again.
-func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructured) (time.Duration, error) {
-	if existing.GetLabels()[v1alpha1.LabelHub] != v.HubID || existing.GetDeletionTimestamp() == nil {
-		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())
+func (c *creator) nameTaken(ctx context.Context, existing *unstructured.Unstructured) (time.Duration, error) {
+	if existing.GetLabels()[v1alpha1.LabelHub] != c.hubID || existing.GetDeletionTimestamp() == nil {
+		return 0, c.reporter.endAttempt(ctx, v1alpha1.OutcomeNameConflict, c.reporter.conflictMessage())
 	}
-	if v.attempt.creation.nameTaken.elapsed(v.Clock.Now()) < goingLimit && v.dispatch.Spec.Eviction == nil {
+	if c.attempt.creation.nameTaken.elapsed(c.clock.Now()) < goingLimit && c.seen.dispatch.Spec.Eviction == nil {
 		return endCheck, nil // If the cache shows the copy, its end wakes us earlier.
 	}
-	return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, fmt.Sprintf(
+	return 0, c.reporter.endAttempt(ctx, v1alpha1.OutcomeNameConflict, fmt.Sprintf(
 		"worker %q still has the copy of an earlier TrainJob %s/%s, which is being deleted",
-		v.Cluster, existing.GetNamespace(), existing.GetName()))
+		c.cluster, existing.GetNamespace(), existing.GetName()))
 }
 
 // giveBack ends an attempt if the worker has the copy of an earlier attempt and refuses to delete it.
-func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
-	words, refused := v.SweepRefused()
-	if !refused || v.wasCopied() || !v.keepsOlder() {
+func (c *creator) giveBack(ctx context.Context) (time.Duration, error) {
+	words, refused := c.sweepRefused()
+	if !refused || c.seen.wasCopied() || !c.seen.keepsOlder() {
 		return 0, nil
 	}
-	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
+	if ok, err := c.verifier.dispatchIsCurrent(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	due := v.mayArrive() // Before the request, as in lookForCopy.
-	found, err := v.lookForCopy(ctx)
+	due := c.search.mayArrive() // Before the request, as in lookForCopy.
+	found, err := c.search.lookForCopy(ctx)
 	switch {
 	case err != nil:
 		return 0, err
@@ -226,5 +257,5 @@ func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
 	case due > 0:
 		return due, nil
 	}
-	return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, words)
+	return 0, c.reporter.endAttempt(ctx, v1alpha1.OutcomeRejected, words)
 }

@@ -35,17 +35,17 @@ type ending struct {
 // awaitEnd says on the Dispatch what holds a copy that is being deleted, or what is left of a copy that is gone, if
 // that takes long. v.copy is nil if the copy is gone. It returns when to look again. The status of a finished job is
 // final: nothing waits for its copy but the name.
-func (v *visit) awaitEnd(ctx context.Context) (time.Duration, error) {
-	if v.dispatch.IsFinished() || v.copy == nil && !v.dispatch.WasCopied() || v.copy != nil && !v.isCurrent(v.copy) {
+func (s *stopper) awaitEnd(ctx context.Context) (time.Duration, error) {
+	if s.seen.dispatch.IsFinished() || s.seen.copy == nil && !s.seen.dispatch.WasCopied() || s.seen.copy != nil && !s.seen.isCurrent(s.seen.copy) {
 		return 0, nil
 	}
-	e, now := &v.attempt.ending, v.Clock.Now()
+	e, now := &s.attempt.ending, s.clock.Now()
 	due := endPatience - e.since.elapsed(now)
 	if !e.last.IsZero() {
 		due = e.delay - now.Sub(e.last)
 	}
 	if due <= 0 {
-		words, err := v.worker.Holders(ctx, client.ObjectKeyFromObject(v.dispatch), v.copy)
+		words, err := s.worker.Holders(ctx, client.ObjectKeyFromObject(s.seen.dispatch), s.seen.copy)
 		if err != nil {
 			return 0, err
 		}
@@ -55,8 +55,8 @@ func (v *visit) awaitEnd(ctx context.Context) (time.Duration, error) {
 	if e.words == "" {
 		return due, nil
 	}
-	return due, v.records().UpdateStatus(ctx, v.dispatch, func(status *v1alpha1.DispatchStatus) {
-		v.setCopyUID(status)
-		record.SetAwaited(status, v.dispatch, e.words, now)
+	return due, s.records.UpdateStatus(ctx, s.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
+		s.seen.setCopyUID(status)
+		record.SetAwaited(status, s.seen.dispatch, e.words, now)
 	})
 }

@@ -14,12 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/health"
 )
 
@@ -56,17 +58,27 @@ type look struct {
 }
 
 // checkup finds out how the copy is.
-type checkup struct{ *visit }
+type checkup struct {
+	seen    *observation
+	attempt *attempt
+	cluster v1alpha1.ClusterName
+	clock   clock.PassiveClock
+	// connection, lease and jobSetMissing are of the Options.
+	connection    copies.Connection
+	lease         func() (challenge string, ok bool)
+	jobSetMissing func() string
+	reporter      *reporter
+}
 
 // observe takes in what keeps the copy from making progress. The worker's agent says it. Where there is no agent,
 // the pods of a copy without a running step are read. It returns when to look again.
-func (v checkup) observe(ctx context.Context) (time.Duration, error) {
-	if challenge, _ := v.Lease(); challenge != "" || v.copy.GetAnnotations()[v1alpha1.AnnotationStalled] != "" {
-		v.well = well{trouble: trainjobs.TroubleOf(v.copy)}
+func (c *checkup) observe(ctx context.Context) (time.Duration, error) {
+	if challenge, _ := c.lease(); challenge != "" || c.seen.copy.GetAnnotations()[v1alpha1.AnnotationStalled] != "" {
+		c.seen.well = well{trouble: trainjobs.TroubleOf(c.seen.copy)}
 		return 0, nil
 	}
-	l, now := &v.attempt.look, v.Clock.Now()
-	if phase, _ := v.phase(); phase != v1alpha1.PhaseStarting && phase != v1alpha1.PhaseRestarting {
+	l, now := &c.attempt.look, c.clock.Now()
+	if phase, _ := c.seen.phase(); phase != v1alpha1.PhaseStarting && phase != v1alpha1.PhaseRestarting {
 		*l = look{}
 		return 0, nil
 	}
@@ -75,48 +87,48 @@ func (v checkup) observe(ctx context.Context) (time.Duration, error) {
 		due = l.delay - now.Sub(l.last)
 	}
 	if due > 0 {
-		v.well = l.found
+		c.seen.well = l.found
 		return due, nil
 	}
-	found, err := v.readPods(ctx, l, now)
+	found, err := c.readPods(ctx, l, now)
 	if err == nil {
-		err = v.readStuck(ctx)
+		err = c.readStuck(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
 	l.found, l.last, l.delay = found, now, min(max(2*l.delay, minPodDelay), maxPodDelay)
-	v.well = found
+	c.seen.well = found
 	return l.delay, nil
 }
 
 // readPods finds in the pods of the copy what keeps it from making progress.
-func (v checkup) readPods(ctx context.Context, l *look, now time.Time) (well, error) {
-	live, err := v.Worker.APIReader()
+func (c *checkup) readPods(ctx context.Context, l *look, now time.Time) (well, error) {
+	live, err := c.connection.APIReader()
 	if err != nil {
 		return well{}, err
 	}
 	var list corev1.PodList
-	err = live.List(ctx, &list, client.InNamespace(v.dispatch.Namespace),
-		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: v.dispatch.Name}, client.Limit(podLimit))
+	err = live.List(ctx, &list, client.InNamespace(c.seen.dispatch.Namespace),
+		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: c.seen.dispatch.Name}, client.Limit(podLimit))
 	switch {
 	case apierrors.IsForbidden(err):
 		return well{hidden: true}, nil
 	case err != nil:
-		return well{}, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", v.dispatch.Namespace, v.dispatch.Name, v.Cluster, err)
+		return well{}, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", c.seen.dispatch.Namespace, c.seen.dispatch.Name, c.cluster, err)
 	}
-	in := health.Input{Since: v.attempt.copy.since, Pods: make([]*corev1.Pod, len(list.Items))}
+	in := health.Input{Since: c.attempt.copy.since, Pods: make([]*corev1.Pod, len(list.Items))}
 	for i := range list.Items {
 		in.Pods[i] = &list.Items[i]
 	}
 	standing := ""
-	if said := record.Trouble(v.dispatch); said != nil {
+	if said := record.Trouble(c.seen.dispatch); said != nil {
 		standing = said.Reason
 	}
 	l.seen.Observe(types.NamespacedName{}, &in, standing, now) // One job, whose name does not matter.
 	trouble, _ := health.Diagnose(in, health.DefaultLimits(), now)
 	if trouble != nil && trouble.Reason == health.NoPodReady {
-		if in.Warning, err = v.readWarning(ctx, live, in.Pods); err != nil {
+		if in.Warning, err = c.readWarning(ctx, live, in.Pods); err != nil {
 			return well{}, err
 		}
 		trouble, _ = health.Diagnose(in, health.DefaultLimits(), now)
@@ -130,17 +142,17 @@ func (v checkup) readPods(ctx context.Context, l *look, now time.Time) (well, er
 
 // readWarning finds in the worker's Events why no pod of the copy is ready. Empty: they do not say it, or the hub may
 // not read them.
-func (v checkup) readWarning(ctx context.Context, live client.Reader, pods []*corev1.Pod) (string, error) {
+func (c *checkup) readWarning(ctx context.Context, live client.Reader, pods []*corev1.Pod) (string, error) {
 	object := trainjobs.NewJobSet()
-	if err := live.Get(ctx, client.ObjectKeyFromObject(v.dispatch), object); err != nil {
+	if err := live.Get(ctx, client.ObjectKeyFromObject(c.seen.dispatch), object); err != nil {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			return "", nil
 		}
-		return "", fmt.Errorf("get JobSet %s/%s on worker %q: %w", v.dispatch.Namespace, v.dispatch.Name, v.Cluster, err)
+		return "", fmt.Errorf("get JobSet %s/%s on worker %q: %w", c.seen.dispatch.Namespace, c.seen.dispatch.Name, c.cluster, err)
 	}
 	var jobSet jobsetv1alpha2.JobSet
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &jobSet); err != nil {
-		return "", fmt.Errorf("convert JobSet %s/%s: %w", v.dispatch.Namespace, v.dispatch.Name, err)
+		return "", fmt.Errorf("convert JobSet %s/%s: %w", c.seen.dispatch.Namespace, c.seen.dispatch.Name, err)
 	}
 	words, err := health.WarningOf(ctx, live, &jobSet, pods)
 	if apierrors.IsForbidden(err) {
@@ -151,17 +163,17 @@ func (v checkup) readWarning(ctx context.Context, live client.Reader, pods []*co
 
 // healthy is the condition Healthy that the Dispatch has to show, nil if it needs none. It returns when that can change
 // without an event: a trouble that comes and goes is shown for a while.
-func (h *hubSide) healthy() (*metav1.Condition, time.Duration) {
-	shown := meta.FindStatusCondition(h.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
+func (r *reporter) healthy() (*metav1.Condition, time.Duration) {
+	shown := meta.FindStatusCondition(r.seen.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
 	want := &metav1.Condition{Type: v1alpha1.DispatchHealthy}
 	switch {
-	case h.well.trouble != nil:
-		want.Status, want.Reason = metav1.ConditionFalse, h.well.trouble.Reason
-		want.Message = record.Message(fmt.Sprintf("on worker %q: %s", h.Cluster, h.well.trouble.Message))
-	case h.well.hidden:
+	case r.seen.well.trouble != nil:
+		want.Status, want.Reason = metav1.ConditionFalse, r.seen.well.trouble.Reason
+		want.Message = record.Message(fmt.Sprintf("on worker %q: %s", r.cluster, r.seen.well.trouble.Message))
+	case r.seen.well.hidden:
 		want.Status, want.Reason = metav1.ConditionUnknown, v1alpha1.ReasonNotVisible
 		want.Message = fmt.Sprintf("no step of the copy runs. Worker %q has no agent that says why, and the hub may not list pods "+
-			"there: kubectl apply -k config/worker", h.Cluster)
+			"there: kubectl apply -k config/worker", r.cluster)
 	case shown == nil:
 		return nil, 0
 	default:
@@ -171,7 +183,7 @@ func (h *hubSide) healthy() (*metav1.Condition, time.Duration) {
 	if shown == nil || shown.Status == want.Status || shown.Status == metav1.ConditionUnknown {
 		return want, 0
 	}
-	if left := healthWindow - h.Clock.Since(shown.LastTransitionTime.Time); left > 0 {
+	if left := healthWindow - r.clock.Since(shown.LastTransitionTime.Time); left > 0 {
 		return shown, left
 	}
 	return want, 0
@@ -188,13 +200,13 @@ func (f *observation) saysHealth(want *metav1.Condition) bool {
 
 // health says on the hub TrainJob that a trouble has begun or is over. The same trouble in other words is not reported
 // again.
-func (a announcer) health(want *metav1.Condition) {
-	shown := meta.FindStatusCondition(a.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
+func (a *announcer) health(want *metav1.Condition) {
+	shown := meta.FindStatusCondition(a.seen.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
 	switch {
 	case want == nil, shown != nil && shown.Status == want.Status && shown.Reason == want.Reason:
 	case want.Status == metav1.ConditionFalse:
-		a.record(corev1.EventTypeWarning, want.Reason, "On worker %s: %s", a.Cluster, a.well.trouble.Message)
+		a.record(corev1.EventTypeWarning, want.Reason, "On worker %s: %s", a.cluster, a.seen.well.trouble.Message)
 	case want.Status == metav1.ConditionTrue && shown != nil && shown.Status == metav1.ConditionFalse:
-		a.record(corev1.EventTypeNormal, want.Reason, "On worker %s: %s", a.Cluster, want.Message)
+		a.record(corev1.EventTypeNormal, want.Reason, "On worker %s: %s", a.cluster, want.Message)
 	}
 }

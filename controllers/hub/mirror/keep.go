@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -42,16 +44,27 @@ func (r *restored) tooOften(now time.Time) bool {
 }
 
 // keeper keeps a copy that is there what it should be.
-type keeper struct{ *visit }
+type keeper struct {
+	seen    *observation
+	attempt *attempt
+	hubID   string
+	clock   clock.PassiveClock
+	worker  copies.Worker
+	// lease is Options.Lease.
+	lease    func() (challenge string, ok bool)
+	kueue    *workerKueue
+	reporter *reporter
+	events   *announcer
+}
 
 // keep makes the copy what it should be: a copy that the worker's agent has stopped goes on when the agent lets it, and
 // changes that others have made on the worker are changed back. It returns when to look again.
-func (k keeper) keep(ctx context.Context) (time.Duration, error) {
+func (k *keeper) keep(ctx context.Context) (time.Duration, error) {
 	due, brought, err := k.bring(ctx)
 	if brought || err != nil {
 		return due, err // The event of it brings us back.
 	}
-	if k.isStopped() || k.isFenced() && !hasStarted(k.copy) {
+	if k.seen.isStopped() || k.seen.isFenced() && !hasStarted(k.seen.copy) {
 		due = requeue.Sooner(due, leaseCheck)
 	}
 	return due, k.restore(ctx)
@@ -59,9 +72,9 @@ func (k keeper) keep(ctx context.Context) (time.Duration, error) {
 
 // bring lets the copy go on if it may, and puts back the marks that it has lost. It returns when to look again, and
 // true if there was something to write.
-func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
+func (k *keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 	may := k.permission()
-	why, err := k.holdOf(ctx, may)
+	why, err := k.kueue.holdOf(ctx, may)
 	if err != nil {
 		return 0, false, err
 	}
@@ -70,61 +83,61 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 	case unknown:
 		due = workloadCheck
 	case queued:
-		due = k.attempt.suspension.due(k.copy, k.Clock.Now())
+		due = k.attempt.suspension.due(k.seen.copy, k.clock.Now())
 	case classless:
 		return 0, true, k.dropClass(ctx)
 	case refused:
-		return 0, true, k.askEviction(ctx, v1alpha1.EvictionRejected,
-			"the worker's Kueue does not admit the copy: "+k.held.message)
+		return 0, true, k.reporter.askEviction(ctx, v1alpha1.EvictionRejected,
+			"the worker's Kueue does not admit the copy: "+k.seen.held.message)
 	default:
 	}
-	lost, outdated := lostMarks(k.copy, k.dispatch, k.HubID, may), may.ok && isOutdated(k.copy, may)
+	lost, outdated := lostMarks(k.seen.copy, k.seen.dispatch, k.hubID, may), may.ok && isOutdated(k.seen.copy, may)
 	if !why.ends() && len(lost) == 0 && !outdated {
 		return due, false, nil
 	}
-	updated := k.copy.DeepCopy()
+	updated := k.seen.copy.DeepCopy()
 	names := append(resume(updated, why, may), putBack(updated, lost)...)
 	if outdated {
 		trainjobs.SetAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
-	if patched, err := k.patchCopy(ctx, k.copy, updated, names); !patched || err != nil {
+	if patched, err := k.patchCopy(ctx, k.seen.copy, updated, names); !patched || err != nil {
 		return 0, true, err
 	}
 	return due, true, nil
 }
 
 // dropClass takes a WorkloadPriorityClass off the copy that the worker does not have.
-func (k keeper) dropClass(ctx context.Context) error {
-	updated := k.copy.DeepCopy()
+func (k *keeper) dropClass(ctx context.Context) error {
+	updated := k.seen.copy.DeepCopy()
 	labels := updated.GetLabels()
 	delete(labels, v1alpha1.LabelWorkloadPriorityClass)
 	updated.SetLabels(labels)
-	_, err := k.patchCopy(ctx, k.copy, updated, nil)
+	_, err := k.patchCopy(ctx, k.seen.copy, updated, nil)
 	return err
 }
 
 // restore changes back what somebody has changed in the spec of the copy. A copy of generation 1 is as it was created,
 // and each later generation is checked once.
-func (k keeper) restore(ctx context.Context) error {
-	generation, restored := k.copy.GetGeneration(), &k.attempt.restored
+func (k *keeper) restore(ctx context.Context) error {
+	generation, restored := k.seen.copy.GetGeneration(), &k.attempt.restored
 	if generation <= 1 || generation == restored.checked {
 		return nil
 	}
-	wanted := newSpec(k.job, false, nil) // Flavors are not compared.
-	if sameSpec(wanted, specOf(k.copy)) {
+	wanted := newSpec(k.seen.job, false, nil) // Flavors are not compared.
+	if sameSpec(wanted, specOf(k.seen.copy)) {
 		restored.checked = generation
 		return nil
 	}
 	// Only the API server says who wrote what: the cache has no managedFields.
-	live, err := k.worker.Find(ctx, client.ObjectKeyFromObject(k.dispatch))
-	if err != nil || live == nil || live.GetUID() != k.copy.GetUID() || live.GetGeneration() != generation {
+	live, err := k.worker.Find(ctx, client.ObjectKeyFromObject(k.seen.dispatch))
+	if err != nil || live == nil || live.GetUID() != k.seen.copy.GetUID() || live.GetGeneration() != generation {
 		return err // Its event is on its way.
 	}
-	queued, err := k.isQueued(ctx, live)
+	queued, err := k.kueue.isQueued(ctx, live)
 	if err != nil {
 		return err
 	}
-	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(k.job)
+	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(k.seen.job)
 	edits := editsOf(wanted, live, background{jobChanged: changed, queued: queued})
 	if len(edits) == 0 {
 		restored.checked = generation // The worker itself makes this of the job.
@@ -145,24 +158,24 @@ func (k keeper) restore(ctx context.Context) error {
 
 // patchCopy changes the copy on the worker. names are what somebody else has changed of it. If that happens again and
 // again, or the worker does not let it be changed back, patchCopy has the job moved and returns false.
-func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
+func (k *keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
 	restored := &k.attempt.restored
-	if len(names) > 0 && restored.tooOften(k.Clock.Now()) {
-		return false, k.evictChanged(ctx, names, "it is changed again and again")
+	if len(names) > 0 && restored.tooOften(k.clock.Now()) {
+		return false, k.reporter.evictChanged(ctx, names, "it is changed again and again")
 	}
 	err = k.worker.PatchCopy(ctx, from, to)
 	switch {
 	case isRefusal(err) && len(names) > 0:
-		return false, k.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
+		return false, k.reporter.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
 	case err != nil:
 		if isRefusal(err) {
-			announcer{&k.hubSide}.refusal(err)
+			k.events.refusal(err)
 		}
 		return false, err
 	}
 	if len(names) > 0 {
-		restored.count, restored.last = restored.count+1, k.Clock.Now()
-		announcer{&k.hubSide}.restored(names)
+		restored.count, restored.last = restored.count+1, k.clock.Now()
+		k.events.restored(names)
 	}
 	return true, nil
 }
@@ -178,11 +191,11 @@ type permission struct {
 }
 
 // permission is what the worker's execution lease says about the job's copy.
-func (h *hubSide) permission() permission {
-	if !h.isFenced() {
+func (k *keeper) permission() permission {
+	if !k.seen.isFenced() {
 		return permission{ok: true}
 	}
-	challenge, ok := h.Lease()
+	challenge, ok := k.lease()
 	return permission{fenced: true, challenge: challenge, ok: ok}
 }
 

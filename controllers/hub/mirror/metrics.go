@@ -31,13 +31,13 @@ var (
 )
 
 // measureStart measures the first start of an attempt, if this process has seen the attempt from its beginning.
-func (v checkup) measureStart() {
-	if v.attempt.started || v.attempt.said.before {
+func (c *checkup) measureStart() {
+	if c.attempt.started || c.attempt.said.before {
 		return
 	}
-	if phase, _ := v.phase(); phase == v1alpha1.PhaseRunning {
-		v.attempt.started = true
-		timeToStart.Observe(v.Clock.Since(v.attempt.noticed).Seconds())
+	if phase, _ := c.seen.phase(); phase == v1alpha1.PhaseRunning {
+		c.attempt.started = true
+		timeToStart.Observe(c.clock.Since(c.attempt.noticed).Seconds())
 	}
 }
 

@@ -46,12 +46,12 @@ func (p *propagation) namespace(ctx context.Context) error {
 		return p.forbidden("namespace", name)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.namespaceLabels(onHub.Labels)}}
-	namespace.Labels[v1alpha1.LabelPropagatedBy] = p.HubID
+	namespace.Labels[v1alpha1.LabelPropagatedBy] = p.hubID
 	if err := p.worker.Create(ctx, namespace, records.FieldOwner); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	// Somebody else has made it, and the cache does not show its labels yet.
-	reader, err := p.Worker.APIReader()
+	reader, err := p.connection.APIReader()
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (p *propagation) namespace(ctx context.Context) error {
 // hubNamespace is the namespace's metadata on the hub. A cache that does not show the namespace yet is a conflict.
 func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	onHub := metadataOf(corev1.SchemeGroupVersion.String(), "Namespace")
-	err := p.Hub.Get(ctx, types.NamespacedName{Name: name}, onHub)
+	err := p.hub.Get(ctx, types.NamespacedName{Name: name}, onHub)
 	if apierrors.IsNotFound(err) {
 		return nil, requeue.Outdated(err.Error())
 	}
@@ -79,8 +79,8 @@ func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.Pa
 // and those that an admin names and that could come with a copy too.
 func (p *propagation) namespaceLabels(labels map[string]string) map[string]string {
 	kept := map[string]string{}
-	for key, value := range carried(labels, p.Unsent) {
-		if p.NamespaceLabel != nil && p.NamespaceLabel(key) {
+	for key, value := range carried(labels, p.unsent) {
+		if p.namespaceLabel != nil && p.namespaceLabel(key) {
 			kept[key] = value
 		}
 	}
@@ -103,7 +103,7 @@ func (p *propagation) checkPodSecurity(onHub, onWorker *metav1.PartialObjectMeta
 		allow = fmt.Sprintf("DispatchPolicy %q", p.policy.Name)
 	}
 	return refusal(fmt.Sprintf("namespace %q on worker %q lets pods do more than on the hub: %s; "+
-		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, p.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
+		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, p.cluster, difference, v1alpha1.PodSecurityIgnore, allow))
 }
 
 // laxerThan says how the labels of a worker's namespace let pods do more than the labels of the hub's, and what would

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/internal/copies"
@@ -33,32 +34,40 @@ type finding struct {
 	wait time.Duration
 }
 
+// search asks the worker's API server what there is of the attempt.
+type search struct {
+	seen    *observation
+	attempt *attempt
+	clock   clock.PassiveClock
+	worker  copies.Worker
+}
+
 // lookFor asks the worker's API server what there is of the attempt. A cache proves no absence: its watch may lag, and
 // a copy that has lost our label is not in it. The attempt may end only if the answer is nothing or foreign.
-func (v *visit) lookFor(ctx context.Context) (finding, error) {
-	began := v.Clock.Now()
-	found, err := v.lookOnce(ctx)
+func (s *search) lookFor(ctx context.Context) (finding, error) {
+	began := s.clock.Now()
+	found, err := s.lookOnce(ctx)
 	if err != nil || found.presence != nothing && found.presence != foreign {
-		v.attempt.absence = absence{}
+		s.attempt.absence = absence{}
 		return found, err
 	}
-	if v.wasCopied() && v.attempt.absence.note(began, v.Clock.Now()) < makingLag {
+	if s.seen.wasCopied() && s.attempt.absence.note(began, s.clock.Now()) < makingLag {
 		found.presence, found.wait = arriving, endCheck
 	}
 	return found, nil
 }
 
 // lookOnce is lookFor without makingLag.
-func (v *visit) lookOnce(ctx context.Context) (finding, error) {
-	found, err := v.lookForCopy(ctx)
+func (s *search) lookOnce(ctx context.Context) (finding, error) {
+	found, err := s.lookForCopy(ctx)
 	if err != nil || found.presence != nothing && found.presence != foreign {
 		return found, err
 	}
-	if found.presence == foreign && !v.wasCopied() {
+	if found.presence == foreign && !s.seen.wasCopied() {
 		return found, nil // The foreign TrainJob has kept ours from being created.
 	}
-	remains, err := v.worker.Remains(ctx, client.ObjectKeyFromObject(v.dispatch), copies.Gone{
-		UID: v.knownUID(), Beside: found.copy, OtherJobSet: v.attempt.stuck.earlier,
+	remains, err := s.worker.Remains(ctx, client.ObjectKeyFromObject(s.seen.dispatch), copies.Gone{
+		UID: s.seen.knownUID(), Beside: found.copy, OtherJobSet: s.attempt.stuck.earlier,
 	})
 	if remains {
 		found.presence, found.wait = left, endCheck
@@ -83,10 +92,10 @@ func (a *absence) note(began, ended time.Time) time.Duration {
 }
 
 // lookForCopy is lookFor without the look at what a copy that is gone has left.
-func (v *visit) lookForCopy(ctx context.Context) (finding, error) {
-	wait := v.mayArrive() // Before the request: a creation that arrives between the two is not overlooked.
-	copy, err := v.worker.Find(ctx, client.ObjectKeyFromObject(v.dispatch))
-	found := finding{presence: v.presenceOf(copy), copy: copy}
+func (s *search) lookForCopy(ctx context.Context) (finding, error) {
+	wait := s.mayArrive() // Before the request: a creation that arrives between the two is not overlooked.
+	copy, err := s.worker.Find(ctx, client.ObjectKeyFromObject(s.seen.dispatch))
+	found := finding{presence: s.seen.presenceOf(copy), copy: copy}
 	if wait > 0 && (copy == nil || found.presence == foreign) { // A foreign TrainJob may go before the creation arrives.
 		found.presence, found.wait = arriving, wait
 	}
@@ -94,6 +103,6 @@ func (v *visit) lookForCopy(ctx context.Context) (finding, error) {
 }
 
 // mayArrive is for how long a creation of the copy may still be carried out.
-func (v *visit) mayArrive() time.Duration {
-	return v.attempt.creation.unanswered.mayArrive(v.wasCopied(), v.Clock.Now())
+func (s *search) mayArrive() time.Duration {
+	return s.attempt.creation.unanswered.mayArrive(s.seen.wasCopied(), s.clock.Now())
 }

@@ -13,14 +13,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // propagation brings the namespace and the runtime of a job to the worker. It brings nothing else: Secrets, ConfigMaps,
 // volumes and service accounts have to be there.
 type propagation struct {
-	*reconciler
-	worker client.Client
-	job    *unstructured.Unstructured
+	cluster    v1alpha1.ClusterName
+	hubID      string
+	hub        client.Reader
+	hubReader  client.Reader
+	connection copies.Connection
+	worker     client.Client
+	// namespaceLabel and unsent are of the Options.
+	namespaceLabel, unsent func(key string) bool
+	job                    *unstructured.Unstructured
 	// policy of the job, nil if there is none.
 	policy *v1alpha1.DispatchPolicy
 	// counted is the version of the runtime that the demand was derived from, empty if the Dispatch does not say it.
@@ -34,9 +41,10 @@ type propagation struct {
 // propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
 // there already, except a runtime that Trainyard created and that has changed on the hub since. Where that would stop
 // running copies, the worker gets the newer version under another name.
-func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
-	p := &propagation{reconciler: v.reconciler, worker: v.worker, job: v.job, policy: policy, inUse: v.runtimeInUse}
-	if counted := v.dispatch.Spec.Counted; counted != nil {
+func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
+	p := c.propagation
+	p.job, p.policy, p.inUse = c.seen.job, policy, c.runtimeInUse
+	if counted := c.seen.dispatch.Spec.Counted; counted != nil {
 		p.counted = counted.Runtime
 	}
 	if err := p.namespace(ctx); err != nil {
@@ -44,15 +52,15 @@ func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) 
 	}
 	written, err := p.runtime(ctx)
 	if written {
-		v.attempt.creation.runtimeWritten = v.Clock.Now()
+		c.attempt.creation.runtimeWritten = c.clock.Now()
 	}
-	v.runtimeName = p.runtimeName
+	c.runtimeName = p.runtimeName
 	return err
 }
 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.
 func (p *propagation) forbidden(kind, name string) error {
-	return refusal(fmt.Sprintf("worker %q has no %s %q, and DispatchPolicy %q does not allow creating it", p.Cluster, kind, name, p.policy.Name))
+	return refusal(fmt.Sprintf("worker %q has no %s %q, and DispatchPolicy %q does not allow creating it", p.cluster, kind, name, p.policy.Name))
 }
 
 func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -19,160 +21,168 @@ import (
 // cheaper.
 const runningDelay = 10 * time.Second
 
+// reporter writes on the Dispatch how the attempt gets on, and why it ends.
+type reporter struct {
+	seen    *observation
+	attempt *attempt
+	cluster v1alpha1.ClusterName
+	clock   clock.PassiveClock
+	budget  *Budget
+	records records.Writer
+	events  *announcer
+}
+
 // reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on the progress of the
 // copy.
-func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
+func (r *reporter) reportRunning(ctx context.Context) (time.Duration, error) {
 	var due time.Duration
-	healthy, later := h.healthy()
+	healthy, later := r.healthy()
 	switch {
-	case h.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
+	case r.seen.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
 		// Somebody has taken the eviction back in time.
-	case !h.dispatch.WasCopied():
-		if due = h.runningDue(); due == 0 {
-			h.Budget.spend(h.Clock.Now(), sizeOf(h.dispatch))
+	case !r.seen.dispatch.WasCopied():
+		if due = r.runningDue(); due == 0 {
+			r.budget.spend(r.clock.Now(), sizeOf(r.seen.dispatch))
 		}
-	case h.hasProgressed() || h.isHeldOtherwise(h.Cluster) || !h.saysHealth(healthy):
-		due = h.progressDue()
+	case r.seen.hasProgressed() || r.seen.isHeldOtherwise(r.cluster) || !r.seen.saysHealth(healthy):
+		due = r.progressDue()
 	default:
-		h.attempt.said.progress.news.reset()
+		r.attempt.said.progress.news.reset()
 		return later, nil
 	}
 	if due > 0 {
 		return due, nil
 	}
 	stopped := false
-	err := h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+	err := r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
 		before := status.Stops
-		h.setCopied(status)
+		r.setCopied(status)
 		stopped = status.Stops > before
 		record.GoOn(status)
-		status.Phase, status.Reason = h.phaseAt(status)
+		status.Phase, status.Reason = r.seen.phaseAt(status)
 		if healthy != nil {
-			record.SetHealth(status, h.dispatch, *healthy, h.Clock.Now())
+			record.SetHealth(status, r.seen.dispatch, *healthy, r.clock.Now())
 		}
 	})
-	h.attempt.said.progress.tried(err, h.Clock.Now())
+	r.attempt.said.progress.tried(err, r.clock.Now())
 	if err != nil {
 		return 0, err
 	}
-	announcer{h}.health(healthy)
+	r.events.health(healthy)
 	if stopped {
-		announcer{h}.stopped()
+		r.events.stopped()
 	}
 	return later, nil
 }
 
 // runningDue is how long until the Dispatch has to say Running. A Dispatch that says Waiting has to say so at once.
-func (h *hubSide) runningDue() time.Duration {
-	if h.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
+func (r *reporter) runningDue() time.Duration {
+	if r.seen.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
 		return 0
 	}
-	return max(0, runningDelay-h.Clock.Since(h.attempt.copy.since))
+	return max(0, runningDelay-r.clock.Since(r.attempt.copy.since))
 }
 
 // progressDue is how long until the Dispatch has to show gathered changes. The changes of a short copy are not shown.
-func (h *hubSide) progressDue() time.Duration {
-	now, progress := h.Clock.Now(), &h.attempt.said.progress
-	if due := max(progress.gather(now), runningDelay-now.Sub(h.attempt.copy.since)); due > 0 {
+func (r *reporter) progressDue() time.Duration {
+	now, progress := r.clock.Now(), &r.attempt.said.progress
+	if due := max(progress.gather(now), runningDelay-now.Sub(r.attempt.copy.since)); due > 0 {
 		return due
 	}
-	return progress.turn.due(h.Budget, sizeOf(h.dispatch), now)
+	return progress.turn.due(r.budget, sizeOf(r.seen.dispatch), now)
 }
 
 // reportReturned says that the worker is back. Nothing else is done until that is on record: another controller may be
 // giving the attempt up, and only one of the two writes succeeds. The write wakes us.
-func (h *hubSide) reportReturned(ctx context.Context) error {
-	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
-		record.Return(status, h.dispatch)
+func (r *reporter) reportReturned(ctx context.Context) error {
+	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
+		record.Return(status, r.seen.dispatch)
 	})
 }
 
 // reportEvicting says on the Dispatch that the attempt is being ended.
-func (h *hubSide) reportEvicting(ctx context.Context) error {
-	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
-		if h.copy != nil && !h.dispatch.WasCopied() {
-			h.setCopied(status)
+func (r *reporter) reportEvicting(ctx context.Context) error {
+	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
+		if r.seen.copy != nil && !r.seen.dispatch.WasCopied() {
+			r.setCopied(status)
 		}
-		record.Stop(status, h.dispatch, h.evictionMessage(), h.Clock.Now())
+		record.Stop(status, r.seen.dispatch, r.evictionMessage(), r.clock.Now())
 	})
 }
 
 // reportKept says on the Dispatch why the copy is still there, in the worker's words.
-func (h *hubSide) reportKept(ctx context.Context, refusal error) error {
-	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
-		h.setCopyUID(status)
-		record.SetKept(status, h.dispatch, refusalWords(refusal), h.Clock.Now())
+func (r *reporter) reportKept(ctx context.Context, refusal error) error {
+	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
+		r.seen.setCopyUID(status)
+		record.SetKept(status, r.seen.dispatch, refusalWords(refusal), r.clock.Now())
 	})
 }
 
 // reportFinished says on the Dispatch how the copy ended, after the hub TrainJob says it.
-func (h *hubSide) reportFinished(ctx context.Context) error {
-	end := trainjobs.Terminal(h.job)
+func (r *reporter) reportFinished(ctx context.Context) error {
+	end := trainjobs.Terminal(r.seen.job)
 	if end == nil {
-		end = trainjobs.Terminal(h.copy)
+		end = trainjobs.Terminal(r.seen.copy)
 	}
-	err := h.records().Finish(ctx, h.dispatch, end, func(status *v1alpha1.DispatchStatus) {
-		h.showProgress(status)
-		h.setCopyUID(status)
+	err := r.records.Finish(ctx, r.seen.dispatch, end, func(status *v1alpha1.DispatchStatus) {
+		r.seen.showProgress(status)
+		r.seen.setCopyUID(status)
 	})
 	if err != nil {
 		return err
 	}
-	announcer{h}.failed(end)
+	r.events.failed(end)
 	return nil
 }
 
 // endAttempt says on the Dispatch that the attempt has no copy and will have none, so that placement decides again.
-func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, message string) error {
-	if err := h.records().EndCopy(ctx, h.dispatch, outcome, message, h.attempt.showStop); err != nil {
+func (r *reporter) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, message string) error {
+	if err := r.records.EndCopy(ctx, r.seen.dispatch, outcome, message, r.attempt.showStop); err != nil {
 		return err
 	}
-	h.attempt.ended = true
-	announcer{h}.ended(outcome, message)
+	r.attempt.ended = true
+	r.events.ended(outcome, message)
 	return nil
 }
 
 // evictChanged asks for the end of an attempt whose copy differs from the job in what is named.
-func (h *hubSide) evictChanged(ctx context.Context, names []string, why string) error {
-	return h.askEviction(ctx, v1alpha1.EvictionCopyChanged,
-		fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), h.Cluster, why))
+func (r *reporter) evictChanged(ctx context.Context, names []string, why string) error {
+	return r.askEviction(ctx, v1alpha1.EvictionCopyChanged,
+		fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), r.cluster, why))
 }
 
 // askEviction asks for the end of the attempt. The write wakes us.
-func (h *hubSide) askEviction(ctx context.Context, reason v1alpha1.EvictionReason, message string) error {
-	updated := h.dispatch.DeepCopy()
+func (r *reporter) askEviction(ctx context.Context, reason v1alpha1.EvictionReason, message string) error {
+	updated := r.seen.dispatch.DeepCopy()
 	record.Evict(updated, v1alpha1.Eviction{Reason: reason, Message: message})
-	if err := h.records().Patch(ctx, h.dispatch, updated); err != nil {
-		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonDispatchRefused, err)
+	if err := r.records.Patch(ctx, r.seen.dispatch, updated); err != nil {
+		return r.records.Refused(ctx, r.seen.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	return nil
 }
 
 // evictionMessage says to the owner of the job why the job has to leave.
-func (h *hubSide) evictionMessage() string {
-	if message := h.dispatch.Spec.Eviction.Message; message != "" {
+func (r *reporter) evictionMessage() string {
+	if message := r.seen.dispatch.Spec.Eviction.Message; message != "" {
 		return message
 	}
-	return fmt.Sprintf("the job has to leave worker %q", h.Cluster)
+	return fmt.Sprintf("the job has to leave worker %q", r.cluster)
 }
 
 // conflictMessage says that a foreign TrainJob has the name of the copy.
-func (h *hubSide) conflictMessage() string {
-	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", h.Cluster, h.dispatch.Namespace, h.dispatch.Name)
+func (r *reporter) conflictMessage() string {
+	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", r.cluster, r.seen.dispatch.Namespace, r.seen.dispatch.Name)
 }
 
-// records writes Dispatches.
-func (r *reconciler) records() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
-
 // setCopied says that the copy exists, and how it gets on.
-func (h *hubSide) setCopied(status *v1alpha1.DispatchStatus) {
-	h.showProgress(status)
-	h.setCopyUID(status)
-	if h.copy != nil && h.job != nil && h.isHeld() && h.held.message != "" {
-		record.SetHeld(status, h.dispatch, h.held.reason, h.held.on(h.Cluster), h.Clock.Now())
+func (r *reporter) setCopied(status *v1alpha1.DispatchStatus) {
+	r.seen.showProgress(status)
+	r.seen.setCopyUID(status)
+	if r.seen.copy != nil && r.seen.job != nil && r.seen.isHeld() && r.seen.held.message != "" {
+		record.SetHeld(status, r.seen.dispatch, r.seen.held.reason, r.seen.held.on(r.cluster), r.clock.Now())
 		return
 	}
-	record.SetCopied(status, h.dispatch, h.Clock.Now())
+	record.SetCopied(status, r.seen.dispatch, r.clock.Now())
 }
 
 // setCopyUID says which copy the attempt has, if it is there.

@@ -42,7 +42,7 @@ func (p *propagation) newer(ctx context.Context, onWorker *metav1.PartialObjectM
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return false, err
-	case err == nil && other.Labels[v1alpha1.LabelPropagatedBy] == p.HubID && other.Annotations[v1alpha1.AnnotationSource] == source:
+	case err == nil && other.Labels[v1alpha1.LabelPropagatedBy] == p.hubID && other.Annotations[v1alpha1.AnnotationSource] == source:
 		p.runtimeName = name
 		return true, nil
 	}
@@ -59,17 +59,17 @@ func (p *propagation) newer(ctx context.Context, onWorker *metav1.PartialObjectM
 
 // runtimeInUse is true if the worker's Kueue has a Workload for a copy of this hub that uses the runtime and has not
 // ended. It asks the worker for the Workloads of copies until one has a Workload.
-func (v *visit) runtimeInUse(ctx context.Context, kind string, key types.NamespacedName) (bool, error) {
+func (c *creator) runtimeInUse(ctx context.Context, kind string, key types.NamespacedName) (bool, error) {
 	copies := trainjobs.NewList()
-	if err := v.worker.List(ctx, copies, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list copies on worker %q: %w", v.Cluster, err)
+	if err := c.worker.List(ctx, copies, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list copies on worker %q: %w", c.cluster, err)
 	}
 	for i := range copies.Items {
 		copy := &copies.Items[i]
 		if itsKind, its := trainjobs.RuntimeOf(copy); itsKind != kind || its != key || trainjobs.Terminal(copy) != nil {
 			continue
 		}
-		answer, err := keeper{v}.findWorkload(ctx, copy)
+		answer, err := c.kueue.findWorkload(ctx, copy)
 		if err != nil || answer.hasWorkload() {
 			return err == nil, err
 		}
@@ -90,5 +90,5 @@ func nameRuntime(copy *unstructured.Unstructured, name string) {
 // inUseRefusal is the refusal of a worker that cannot have a newer version of a runtime.
 func (p *propagation) inUseRefusal(kind, name, newer string) error {
 	return refusal(fmt.Sprintf("%s: running copies use an earlier version of %s %q on worker %q, whose Kueue would stop them "+
-		"if it were changed, and somebody else's runtime has the name %q", v1alpha1.ReasonRuntimeInUse, kind, name, p.Cluster, newer))
+		"if it were changed, and somebody else's runtime has the name %q", v1alpha1.ReasonRuntimeInUse, kind, name, p.cluster, newer))
 }

@@ -35,7 +35,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
 	err = p.worker.Get(ctx, key, onWorker)
 	exists := err == nil
-	if exists && onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.HubID || client.IgnoreNotFound(err) != nil {
+	if exists && onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
 	source := onWorker.Annotations[v1alpha1.AnnotationSource]
@@ -43,7 +43,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		return false, nil
 	}
 	onHub := metadataOf(gvk.GroupVersion().String(), kind)
-	if err := p.Hub.Get(ctx, key, onHub); err != nil {
+	if err := p.hub.Get(ctx, key, onHub); err != nil {
 		return false, p.notOnHub(err, kind, key.Name, exists)
 	}
 	switch version := versionOf(onHub); {
@@ -71,7 +71,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	}
 	if isRefusal(err) { // The words are about the object that was sent, and do not name it.
 		words := strictWords(refusalWords(err))
-		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.Cluster, kind, key.Name, words))
+		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.cluster, kind, key.Name, words))
 	}
 	return err == nil, err
 }
@@ -91,7 +91,7 @@ func (p *propagation) notOnHub(err error, kind, name string, exists bool) error 
 	case exists:
 		return nil
 	}
-	return refusal(fmt.Sprintf("%s %q is neither on worker %q nor on the hub", kind, name, p.Cluster))
+	return refusal(fmt.Sprintf("%s %q is neither on worker %q nor on the hub", kind, name, p.cluster))
 }
 
 // checkRuntime fails if the hub's runtime is not the version for which the job was placed. cached is the version that
@@ -152,15 +152,15 @@ func (p *propagation) replaceRuntime(
 func (p *propagation) fullRuntime(ctx context.Context, onHub *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
 	full := &unstructured.Unstructured{}
 	full.SetGroupVersionKind(onHub.GroupVersionKind())
-	if err := p.HubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {
+	if err := p.hubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {
 		//nolint:errorlint // The hub's answer must not be taken for the worker's.
 		return nil, fmt.Errorf("%w: get %s %q: %v", errHub, onHub.Kind, onHub.Name, err)
 	}
 	if err := p.checkRuntime(full, versionOf(onHub), onHub.Kind); err != nil {
 		return nil, err
 	}
-	labels := carried(full.GetLabels(), p.Unsent)
-	labels[v1alpha1.LabelPropagatedBy] = p.HubID
+	labels := carried(full.GetLabels(), p.unsent)
+	labels[v1alpha1.LabelPropagatedBy] = p.hubID
 	copy := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
 	copy.SetGroupVersionKind(onHub.GroupVersionKind())
 	copy.SetNamespace(onHub.Namespace)

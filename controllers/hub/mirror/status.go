@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -70,32 +71,46 @@ func (c *changes) tried(err error, now time.Time) {
 	c.turn = turn{}
 }
 
+// statusWriter brings the status of the copy to the hub TrainJob.
+type statusWriter struct {
+	seen     *observation
+	attempt  *attempt
+	cluster  v1alpha1.ClusterName
+	clock    clock.PassiveClock
+	budget   *Budget
+	hub      client.Client
+	records  records.Writer
+	verifier *verifier
+	reporter *reporter
+	events   *announcer
+}
+
 // syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
-func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
-	said, status := &h.attempt.said, h.shownStatus()
-	if !h.hasNews(status) || said.pushed == hashStatus(status) {
+func (w *statusWriter) syncStatus(ctx context.Context) (time.Duration, error) {
+	said, status := &w.attempt.said, w.shownStatus()
+	if !w.seen.hasNews(status) || said.pushed == hashStatus(status) {
 		said.status.news.reset()
-		return 0, h.statusAccepted(ctx) // The write of the Dispatch after the write of the status may have failed.
+		return 0, w.statusAccepted(ctx) // The write of the Dispatch after the write of the status may have failed.
 	}
-	if due := said.status.gather(h.Clock.Now()); due > 0 {
+	if due := said.status.gather(w.clock.Now()); due > 0 {
 		return due, nil
 	}
-	if h.job.Object["status"] != nil {
-		if due := said.status.turn.due(h.Budget, sizeOf(h.job)+sizeOf(status), h.Clock.Now()); due > 0 {
+	if w.seen.job.Object["status"] != nil {
+		if due := said.status.turn.due(w.budget, sizeOf(w.seen.job)+sizeOf(status), w.clock.Now()); due > 0 {
 			return due, nil
 		}
 	}
-	if ok, err := h.maySpeak(ctx); !ok || err != nil {
+	if ok, err := w.maySpeak(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	return 0, h.writeJobStatus(ctx, status)
+	return 0, w.writeJobStatus(ctx, status)
 }
 
 // shownStatus is the status that the hub shows of the copy.
-func (h *hubSide) shownStatus() map[string]any {
-	status, cut := trainjobs.ShownStatus(h.copy)
+func (w *statusWriter) shownStatus() map[string]any {
+	status, cut := trainjobs.ShownStatus(w.seen.copy)
 	if cut {
-		announcer{h}.statusCut()
+		w.events.statusCut()
 	}
 	return status
 }
@@ -103,36 +118,36 @@ func (h *hubSide) shownStatus() map[string]any {
 // reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the
 // job's quota to others when no pod is active. A TrainJob without a status shows no active pod, so the first status is
 // written at once.
-func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
-	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
+func (w *statusWriter) reportStopping(ctx context.Context) (time.Duration, error) {
+	if !w.seen.isCurrent(w.seen.copy) || trainjobs.Terminal(w.seen.copy) != nil {
 		return 0, nil
 	}
-	if status := h.shownStatus(); h.attempt.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews(status) {
-		if due := h.attempt.said.status.pace.Due(h.Clock.Now()); due > 0 {
+	if status := w.shownStatus(); w.attempt.said.pushed == 0 && w.seen.job.Object["status"] == nil && w.seen.hasNews(status) {
+		if due := w.attempt.said.status.pace.Due(w.clock.Now()); due > 0 {
 			return due, nil // The write was refused before.
 		}
-		return 0, h.writeJobStatus(ctx, status)
+		return 0, w.writeJobStatus(ctx, status)
 	}
-	return h.syncStatus(ctx)
+	return w.syncStatus(ctx)
 }
 
 // finish says on the hub TrainJob how the copy ended, and then on the Dispatch. An end waits for nothing, unless the hub
 // has refused it before.
-func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
-	h.attempt.finishing.elapsed(h.Clock.Now())
-	if trainjobs.Terminal(h.job) == nil {
-		if due := h.attempt.said.status.pace.Due(h.Clock.Now()); h.attempt.said.refused && due > 0 {
+func (w *statusWriter) finish(ctx context.Context) (time.Duration, error) {
+	w.attempt.finishing.elapsed(w.clock.Now())
+	if trainjobs.Terminal(w.seen.job) == nil {
+		if due := w.attempt.said.status.pace.Due(w.clock.Now()); w.attempt.said.refused && due > 0 {
 			return due, nil
 		}
-		if ok, err := h.maySpeak(ctx); !ok || err != nil {
+		if ok, err := w.maySpeak(ctx); !ok || err != nil {
 			return requeue.ConflictDelay, err
 		}
-		if err := h.writeJobStatus(ctx, h.shownStatus()); err != nil {
+		if err := w.writeJobStatus(ctx, w.shownStatus()); err != nil {
 			return 0, err
 		}
-		timeToReport.Observe(h.attempt.finishing.elapsed(h.Clock.Now()).Seconds())
+		timeToReport.Observe(w.attempt.finishing.elapsed(w.clock.Now()).Seconds())
 	}
-	return 0, h.reportFinished(ctx)
+	return 0, w.reporter.reportFinished(ctx)
 }
 
 // maySpeak is true if the copy's status may be written to the hub TrainJob. Whoever gives an attempt up removes what
@@ -141,13 +156,13 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 //
 // A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next write has an
 // optimistic lock.
-func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
-	said := h.attempt.said
+func (w *statusWriter) maySpeak(ctx context.Context) (bool, error) {
+	said := w.attempt.said
 	spoke := said.pushed != 0 || said.before
-	if !spoke || h.job.Object["status"] != nil || h.Clock.Since(said.pushedAt) < pushLag {
+	if !spoke || w.seen.job.Object["status"] != nil || w.clock.Since(said.pushedAt) < pushLag {
 		return true, nil
 	}
-	return h.isStored(ctx)
+	return w.verifier.isStored(ctx)
 }
 
 // hasNews is true if status, which is to be shown of the copy, says something that the hub's does not. Counters that are
@@ -183,31 +198,31 @@ func anyCounter(jobsStatus any) bool {
 
 // writeJobStatus writes the status of the copy to the hub TrainJob. The optimistic lock makes it fail if the TrainJob
 // has ended, or another TrainJob has got the name. The first status and the end are taken from the worker's budget here.
-func (h *hubSide) writeJobStatus(ctx context.Context, status map[string]any) error {
-	said, now := &h.attempt.said, h.Clock.Now()
-	updated := h.job.DeepCopy()
+func (w *statusWriter) writeJobStatus(ctx context.Context, status map[string]any) error {
+	said, now := &w.attempt.said, w.clock.Now()
+	updated := w.seen.job.DeepCopy()
 	if updated.Object["status"] = runtime.DeepCopyJSON(status); status == nil {
 		delete(updated.Object, "status")
 	}
 	if said.status.turn.at.IsZero() {
-		h.Budget.spend(now, sizeOf(updated))
+		w.budget.spend(now, sizeOf(updated))
 	}
-	patch := client.MergeFromWithOptions(h.job, client.MergeFromWithOptimisticLock{})
-	err := h.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner)
+	patch := client.MergeFromWithOptions(w.seen.job, client.MergeFromWithOptimisticLock{})
+	err := w.hub.Status().Patch(ctx, updated, patch, records.FieldOwner)
 	said.status.tried(err, now)
 	if err != nil {
-		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
+		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", w.seen.job.GetNamespace(), w.seen.job.GetName(), w.cluster, err)
 		said.refused = records.IsFinal(err)
-		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
+		return w.records.Refused(ctx, w.seen.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
-	said.refused, said.pushed, said.pushedAt = false, hashStatus(status), h.Clock.Now()
-	return h.statusAccepted(ctx)
+	said.refused, said.pushed, said.pushedAt = false, hashStatus(status), w.clock.Now()
+	return w.statusAccepted(ctx)
 }
 
 // statusAccepted removes from the Dispatch that the hub refuses the job's status. It writes nothing if the Dispatch
 // does not say that.
-func (h *hubSide) statusAccepted(ctx context.Context) error {
-	return h.records().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
+func (w *statusWriter) statusAccepted(ctx context.Context) error {
+	return w.records.Accepted(ctx, w.seen.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
 
 // hashStatus is the hash of a status. Without it, a field that the hub's CRD prunes would be written for ever.
@@ -223,17 +238,17 @@ func hashStatus(status map[string]any) uint64 {
 
 // takeBackStatus removes from the hub TrainJob the status of a copy that is gone: its counters are of pods that do not
 // exist any more. It returns false if the cached Dispatch is not the API server's: another copy may have spoken.
-func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
-	shown := h.job.Object["status"] != nil || h.attempt.said.pushed != 0 // The cache may not show yet what was pushed.
-	if !shown || trainjobs.Terminal(h.job) != nil {
+func (w *statusWriter) takeBackStatus(ctx context.Context) (bool, error) {
+	shown := w.seen.job.Object["status"] != nil || w.attempt.said.pushed != 0 // The cache may not show yet what was pushed.
+	if !shown || trainjobs.Terminal(w.seen.job) != nil {
 		return true, nil
 	}
-	if ok, err := h.dispatchIsCurrent(ctx); !ok || err != nil {
+	if ok, err := w.verifier.dispatchIsCurrent(ctx); !ok || err != nil {
 		return false, err
 	}
-	if err := h.records().TakeBackStatus(ctx, h.job); err != nil {
+	if err := w.records.TakeBackStatus(ctx, w.seen.job); err != nil {
 		return false, err
 	}
-	h.attempt.said.pushed = 0
+	w.attempt.said.pushed = 0
 	return true, nil
 }

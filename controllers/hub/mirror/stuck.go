@@ -37,9 +37,9 @@ type stuck struct {
 
 // refuseStuck ends the attempt of a copy that can never start on this worker, as if the worker had refused it. It
 // returns when to look again, and true if it has asked for the end.
-func (v *visit) refuseStuck(ctx context.Context) (time.Duration, bool, error) {
-	s, now := &v.attempt.stuck, v.Clock.Now()
-	why := v.cannotStart()
+func (c *checkup) refuseStuck(ctx context.Context) (time.Duration, bool, error) {
+	s, now := &c.attempt.stuck, c.clock.Now()
+	why := c.cannotStart()
 	if why == "" {
 		s.lasts.reset()
 		return 0, false, nil
@@ -47,35 +47,35 @@ func (v *visit) refuseStuck(ctx context.Context) (time.Duration, bool, error) {
 	if left := stuckLimit - s.lasts.elapsed(now); left > 0 {
 		return left, false, nil
 	}
-	return 0, true, v.askEviction(ctx, v1alpha1.EvictionRejected, fmt.Sprintf("the copy cannot start on worker %q: %s", v.Cluster, why))
+	return 0, true, c.reporter.askEviction(ctx, v1alpha1.EvictionRejected, fmt.Sprintf("the copy cannot start on worker %q: %s", c.cluster, why))
 }
 
 // cannotStart says why the worker cannot run the copy, empty if it can, or if nobody says that it cannot. Without
 // JobSets the worker cannot run a copy that has started either: its JobSet has gone, and its pods with it.
-func (v *visit) cannotStart() string {
-	if trainjobs.Suspended(v.job) || v.isStopped() {
+func (c *checkup) cannotStart() string {
+	if trainjobs.Suspended(c.seen.job) || c.seen.isStopped() {
 		return ""
 	}
-	if missing := v.JobSetMissing(); missing != "" {
+	if missing := c.jobSetMissing(); missing != "" {
 		return missing
 	}
-	if v.course != nil {
+	if c.seen.course != nil {
 		return ""
 	}
 	// The Kubeflow Trainer takes the status of another JobSet of the name for the copy's.
-	if isOfNoTrainJob(v.otherJobSet) {
-		return fmt.Sprintf("it has another JobSet %s/%s, which is left alone", v.dispatch.Namespace, v.dispatch.Name)
+	if isOfNoTrainJob(c.seen.otherJobSet) {
+		return fmt.Sprintf("it has another JobSet %s/%s, which is left alone", c.seen.dispatch.Namespace, c.seen.dispatch.Name)
 	}
-	if hasStarted(v.copy) {
+	if hasStarted(c.seen.copy) {
 		return ""
 	}
-	if trouble := trainjobs.TroubleOf(v.copy); trouble != nil {
+	if trouble := trainjobs.TroubleOf(c.seen.copy); trouble != nil {
 		if slices.Contains(noJobSet, trouble.Reason) {
 			return trouble.Reason + ": " + trouble.Message
 		}
 		return ""
 	}
-	return v.attempt.stuck.warning
+	return c.attempt.stuck.warning
 }
 
 // isOfNoTrainJob is true for a JobSet that stays: the garbage collector deletes the JobSet of an earlier TrainJob.
@@ -87,27 +87,27 @@ func isOfNoTrainJob(jobSet *unstructured.Unstructured) bool {
 	return owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind
 }
 
-// noteOtherJobSet keeps the UID of a JobSet that cannot be the copy's, because it was there before the copy.
-func (v *visit) noteOtherJobSet() {
-	if isOfNoTrainJob(v.otherJobSet) {
-		made, there := v.copy.GetCreationTimestamp(), v.otherJobSet.GetCreationTimestamp()
+// note keeps the UID of a JobSet that cannot be the copy's, because it was there before the copy.
+func (s *stuck) note(jobSet, copy *unstructured.Unstructured) {
+	if isOfNoTrainJob(jobSet) {
+		made, there := copy.GetCreationTimestamp(), jobSet.GetCreationTimestamp()
 		if there.Before(&made) { // Both times are of one clock.
-			v.attempt.stuck.earlier = v.otherJobSet.GetUID()
+			s.earlier = jobSet.GetUID()
 		}
 	}
 }
 
 // readStuck reads why a copy has no JobSet. The Kubeflow Trainer says it in an Event of the TrainJob only.
-func (v checkup) readStuck(ctx context.Context) error {
-	s := &v.attempt.stuck
-	if s.warning = ""; v.course != nil || v.otherJobSet != nil || !v.jobSetsSeen {
+func (c *checkup) readStuck(ctx context.Context) error {
+	s := &c.attempt.stuck
+	if s.warning = ""; c.seen.course != nil || c.seen.otherJobSet != nil || !c.seen.jobSetsSeen {
 		return nil
 	}
-	live, err := v.Worker.APIReader()
+	live, err := c.connection.APIReader()
 	if err != nil {
 		return err
 	}
-	s.warning, err = health.WarningOfTrainJob(ctx, live, v.copy)
+	s.warning, err = health.WarningOfTrainJob(ctx, live, c.seen.copy)
 	if apierrors.IsForbidden(err) {
 		return nil
 	}

@@ -13,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const (
@@ -105,15 +107,26 @@ func (s *suspension) note(says held, copy *unstructured.Unstructured, now time.T
 // over is for a copy that is not suspended.
 func (s *suspension) over() { *s = suspension{queued: s.queued} }
 
+// workerKueue finds out what the worker's Kueue says about the copy.
+type workerKueue struct {
+	seen    *observation
+	attempt *attempt
+	cluster v1alpha1.ClusterName
+	clock   clock.PassiveClock
+	worker  copies.Worker
+	// connection is Options.Worker.
+	connection copies.Connection
+}
+
 // holdOf says why the copy does not run. It asks the worker only if the copy is suspended.
-func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
-	stopped := k.isStopped()
+func (k *workerKueue) holdOf(ctx context.Context, may permission) (hold, error) {
+	stopped := k.seen.isStopped()
 	switch {
-	case trainjobs.Suspended(k.job): // Placement asks for an eviction.
+	case trainjobs.Suspended(k.seen.job): // Placement asks for an eviction.
 		return free, nil
 	case stopped && !may.ok:
 		return fenced, nil
-	case !trainjobs.Suspended(k.copy):
+	case !trainjobs.Suspended(k.seen.copy):
 		k.attempt.suspension.over()
 		if stopped {
 			return resumedByQueue, nil
@@ -131,10 +144,10 @@ func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 }
 
 // suspensionOf says who has suspended the copy: queued, refused, classless, unknown or suspendedThere.
-func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
-	s, now := &k.attempt.suspension, k.Clock.Now()
-	if !s.queued || s.due(k.copy, now) == 0 {
-		answer, err := k.findWorkload(ctx, k.copy)
+func (k *workerKueue) suspensionOf(ctx context.Context) (hold, error) {
+	s, now := &k.attempt.suspension, k.clock.Now()
+	if !s.queued || s.due(k.seen.copy, now) == 0 {
+		answer, err := k.findWorkload(ctx, k.seen.copy)
 		if err != nil {
 			return free, err
 		}
@@ -142,9 +155,9 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 		if !s.queued {
 			return k.unexplained(ctx, answer)
 		}
-		s.note(answer.held(), k.copy, now)
+		s.note(answer.held(), k.seen.copy, now)
 	}
-	if k.held = s.held; s.held.refuses {
+	if k.seen.held = s.held; s.held.refuses {
 		return refused, nil
 	}
 	return queued, nil
@@ -152,13 +165,13 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 
 // unexplained says who has suspended a copy without a Workload. Kueue makes none for a copy whose WorkloadPriorityClass
 // is missing, and none in a namespace that it does not manage, and only its log says so.
-func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, error) {
+func (k *workerKueue) unexplained(ctx context.Context, answer kueueAnswer) (hold, error) {
 	s := &k.attempt.suspension
-	since := s.unexplained.elapsed(k.Clock.Now())
+	since := s.unexplained.elapsed(k.clock.Now())
 	if !answer.installed {
 		return suspendedThere, nil
 	}
-	if class := k.copy.GetLabels()[v1alpha1.LabelWorkloadPriorityClass]; class != "" && since >= classLag && !s.classSeen {
+	if class := k.seen.copy.GetLabels()[v1alpha1.LabelWorkloadPriorityClass]; class != "" && since >= classLag && !s.classSeen {
 		missing, err := k.lacksClass(ctx, class)
 		if err != nil {
 			return free, err
@@ -167,7 +180,7 @@ func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, erro
 			return classless, nil
 		}
 		if missing {
-			k.held = held{refuses: true, message: fmt.Sprintf("the worker has no WorkloadPriorityClass %s, which label %s names, and so its "+
+			k.seen.held = held{refuses: true, message: fmt.Sprintf("the worker has no WorkloadPriorityClass %s, which label %s names, and so its "+
 				"Kueue does not queue the copy", class, v1alpha1.LabelWorkloadPriorityClass)}
 			return refused, nil
 		}
@@ -175,31 +188,31 @@ func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, erro
 	if since < workloadSearch {
 		return unknown, nil
 	}
-	if queue := k.copy.GetLabels()[v1alpha1.LabelLocalQueue]; queue != "" && !k.hasRun() {
-		k.held = held{refuses: true, message: fmt.Sprintf("it has made no Workload for the copy, which is to wait in LocalQueue %s, in %s. "+
+	if queue := k.seen.copy.GetLabels()[v1alpha1.LabelLocalQueue]; queue != "" && !k.hasRun() {
+		k.seen.held = held{refuses: true, message: fmt.Sprintf("it has made no Workload for the copy, which is to wait in LocalQueue %s, in %s. "+
 			"Kueue suspends TrainJobs and does not queue them if managedJobsNamespaceSelector of its configuration leaves out namespace %q, "+
-			"or if it does not run. Without Kueue the copy would run outside of every quota", queue, workloadSearch, k.copy.GetNamespace())}
+			"or if it does not run. Without Kueue the copy would run outside of every quota", queue, workloadSearch, k.seen.copy.GetNamespace())}
 		return refused, nil
 	}
 	return suspendedThere, nil
 }
 
 // hasRun is true if the Dispatch shows that the copy has run.
-func (k keeper) hasRun() bool {
-	shown := &k.dispatch.Status
-	return k.dispatch.WasCopied() && (shown.StartTime != nil || shown.Stops > 0)
+func (k *workerKueue) hasRun() bool {
+	shown := &k.seen.dispatch.Status
+	return k.seen.dispatch.WasCopied() && (shown.StartTime != nil || shown.Stops > 0)
 }
 
 // lacksClass is true if the worker says that it has no such WorkloadPriorityClass.
-func (k keeper) lacksClass(ctx context.Context, name string) (bool, error) {
+func (k *workerKueue) lacksClass(ctx context.Context, name string) (bool, error) {
 	mapping, err := k.worker.RESTMapper().RESTMapping(schema.GroupKind{Group: workloadKind.Group, Kind: "WorkloadPriorityClass"})
 	if meta.IsNoMatchError(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for WorkloadPriorityClasses on worker %q: %w", k.Cluster, err)
+		return false, fmt.Errorf("look for WorkloadPriorityClasses on worker %q: %w", k.cluster, err)
 	}
-	live, err := k.Worker.APIReader()
+	live, err := k.connection.APIReader()
 	if err != nil {
 		return false, err
 	}
@@ -211,7 +224,7 @@ func (k keeper) lacksClass(ctx context.Context, name string) (bool, error) {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	default:
-		return false, fmt.Errorf("get WorkloadPriorityClass %s on worker %q: %w", name, k.Cluster, err)
+		return false, fmt.Errorf("get WorkloadPriorityClass %s on worker %q: %w", name, k.cluster, err)
 	}
 }
 
@@ -239,7 +252,7 @@ func (a kueueAnswer) held() held {
 }
 
 // isQueued is true if the worker's Kueue has, or had, a Workload for the copy.
-func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (bool, error) {
+func (k *workerKueue) isQueued(ctx context.Context, copy *unstructured.Unstructured) (bool, error) {
 	if k.attempt.suspension.queued {
 		return true, nil
 	}
@@ -250,7 +263,7 @@ func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (
 
 // cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one. The
 // cache has Workloads only if their quota counts.
-func (k keeper) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
+func (k *workerKueue) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
 	probe := capacity.KueueWorkloads.Object()
 	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
 		return nil // Not cached, or not listed yet: a list would wait for that.
@@ -278,7 +291,7 @@ func controlledBy(workloads *unstructured.UnstructuredList, copy *unstructured.U
 }
 
 // findWorkload asks the worker for its Kueue and for the copy's Workload.
-func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (kueueAnswer, error) {
+func (k *workerKueue) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (kueueAnswer, error) {
 	if cached := k.cachedWorkload(ctx, copy); cached != nil {
 		return kueueAnswer{installed: true, workload: cached}, nil
 	}
@@ -287,9 +300,9 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 		return kueueAnswer{}, nil
 	}
 	if err != nil {
-		return kueueAnswer{}, fmt.Errorf("look for Kueue on worker %q: %w", k.Cluster, err)
+		return kueueAnswer{}, fmt.Errorf("look for Kueue on worker %q: %w", k.cluster, err)
 	}
-	live, err := k.Worker.APIReader()
+	live, err := k.connection.APIReader()
 	if err != nil {
 		return kueueAnswer{}, err
 	}
@@ -302,7 +315,7 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 	case apierrors.IsNotFound(err): // Kueue has been removed.
 		return kueueAnswer{}, nil
 	case err != nil:
-		return kueueAnswer{}, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
+		return kueueAnswer{}, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.cluster, err)
 	}
 	return kueueAnswer{installed: true, workload: controlledBy(workloads, copy)}, nil
 }

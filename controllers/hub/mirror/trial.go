@@ -101,55 +101,55 @@ func (t *Trials) answer(at place, asked *trial, refused string) {
 // run. Like create it brings namespace and runtime to the worker, without which the answer would say nothing. Unlike
 // create it takes no error for an answer but the words of a refusal: a worker that hangs, or cannot be asked, has not
 // accepted the copy.
-func (v *visit) try(ctx context.Context, at place, asked *trial) (time.Duration, error) {
-	if v.otherCluster {
+func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duration, error) {
+	if c.seen.otherCluster {
 		return 0, nil
 	}
-	if err := v.ownRefusal(); err != nil {
-		v.Trials.answer(at, asked, refusalWords(err))
+	if err := c.ownRefusal(); err != nil {
+		c.trials.answer(at, asked, refusalWords(err))
 		return 0, nil
 	}
-	end, ok := v.creations.begin(ctx, v.Clock)
+	end, ok := c.creations.begin(ctx, c.clock)
 	if !ok {
 		return slotWait, ctx.Err()
 	}
 	defer end()
-	policy, err := v.prepare(ctx)
+	policy, err := c.prepare(ctx)
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
 	if err == nil {
-		may := v.permission()
+		may := c.keeper.permission()
 		if !may.ok {
 			return leaseCheck, nil
 		}
-		copy := v.challenged(policy, may.challenge)
-		err = v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict), client.DryRunAll)
+		copy := c.challenged(policy, may.challenge)
+		err = c.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict), client.DryRunAll)
 	}
 	switch {
 	case err == nil:
-		v.Trials.answer(at, asked, "")
+		c.trials.answer(at, asked, "")
 	case apierrors.IsAlreadyExists(err):
-		return v.tryTaken(ctx, at, asked)
+		return c.tryTaken(ctx, at, asked)
 	case !isRefusal(err):
 		return 0, err
-	case v.Clock.Since(v.attempt.creation.runtimeWritten) <= runtimeLag:
+	case c.clock.Since(c.attempt.creation.runtimeWritten) <= runtimeLag:
 		return runtimeLag, nil
 	default:
-		v.Trials.answer(at, asked, refusalWords(err))
+		c.trials.answer(at, asked, refusalWords(err))
 	}
 	return 0, nil
 }
 
 // tryTaken is for a worker on which a TrainJob has the name of the copy. The copy of an earlier attempt goes soon.
-func (v *visit) tryTaken(ctx context.Context, at place, asked *trial) (time.Duration, error) {
-	found, err := v.lookForCopy(ctx)
+func (c *creator) tryTaken(ctx context.Context, at place, asked *trial) (time.Duration, error) {
+	found, err := c.search.lookForCopy(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if found.presence != foreign {
 		return endCheck, nil
 	}
-	v.Trials.answer(at, asked, v.conflictMessage())
+	c.trials.answer(at, asked, c.reporter.conflictMessage())
 	return 0, nil
 }

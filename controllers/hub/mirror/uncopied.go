@@ -31,19 +31,19 @@ var settable = []string{"activeDeadlineSeconds", "initializer", "trainer"}
 
 // uncopied says once for each generation of the job what the user has changed since the copy was made: a copy keeps
 // the spec with which it was created. The hub's webhook refuses such a change, where it is served.
-func (a announcer) uncopied() {
-	generation := a.job.GetGeneration()
-	if a.attempt.told.generation == generation || a.copy.GetAnnotations()[v1alpha1.AnnotationSource] == sourceOf(a.job) {
+func (a *announcer) uncopied() {
+	generation := a.seen.job.GetGeneration()
+	if a.attempt.told.generation == generation || a.seen.copy.GetAnnotations()[v1alpha1.AnnotationSource] == sourceOf(a.seen.job) {
 		return
 	}
 	a.attempt.told.generation = generation
-	if trainjobs.Suspended(a.job) {
+	if trainjobs.Suspended(a.seen.job) {
 		return // The next copy has the change.
 	}
-	if names := uncopied(newSpec(a.job, false, nil), specOf(a.copy)); len(names) > 0 {
+	if names := uncopied(newSpec(a.seen.job, false, nil), specOf(a.seen.copy)); len(names) > 0 {
 		a.record(corev1.EventTypeWarning, "ChangeNotCopied",
 			"The copy on worker %q does not get the change of %s, because it was made before; to bring the change to a new copy, "+
-				"suspend the TrainJob, and resume it", a.Cluster, strings.Join(names, ", "))
+				"suspend the TrainJob, and resume it", a.cluster, strings.Join(names, ", "))
 	}
 }
 
@@ -81,11 +81,11 @@ func differs(wanted, found any) bool {
 }
 
 // refusal says once that the worker refuses a write to the copy, if the write does not correct an edit.
-func (a announcer) refusal(err error) {
+func (a *announcer) refusal(err error) {
 	words := refusalWords(err)
 	if a.attempt.told.refusal == words {
 		return
 	}
 	a.attempt.told.refusal = words
-	a.record(corev1.EventTypeWarning, "ChangeRefused", "Worker %s refuses to let the copy go on: %s", a.Cluster, words)
+	a.record(corev1.EventTypeWarning, "ChangeRefused", "Worker %s refuses to let the copy go on: %s", a.cluster, words)
 }

@@ -261,7 +261,7 @@ var promises = []promise{
 			put:  "case copy.GetLabels()[\"trainyard.dev/hub\"] == \"\":\n		return Foreign\n	case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
 		}, { // With this look at its pods, the copy is waited for until it has its labels again.
 			file: "controllers/hub/mirror/presence.go",
-			find: "if found.presence == foreign && !v.wasCopied() {",
+			find: "if found.presence == foreign && !s.seen.wasCopied() {",
 			put:  "if found.presence == foreign {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
@@ -293,7 +293,7 @@ var promises = []promise{
 		edits: []edit{{
 			file: "controllers/hub/mirror/create.go",
 			find: "refused := isRefusal(err) &&",
-			put:  "refused := isRefusal(err) && v.job == nil &&",
+			put:  "refused := isRefusal(err) && c.seen.job == nil &&",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultRefusedByAll", "TestFaultRightsRevokedHalfWay"},
 	},
