@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
@@ -24,7 +25,7 @@ const ours = "trainyard.dev/"
 
 // decisions carries out what admins have decided about the unknown copies of one worker.
 type decisions struct {
-	here      place
+	here      judgement.Worker
 	managedBy string
 	// hub reads from the hub's caches, stored from its API server.
 	hub, stored hubReader
@@ -35,9 +36,9 @@ type decisions struct {
 // of returns what an admin has decided about a copy, and the WorkerCluster that says it. It belongs to the cache.
 func (d decisions) of(ctx context.Context, copy client.Object) (in *v1alpha1.WorkerCluster, value string, decided bool, err error) {
 	in = &v1alpha1.WorkerCluster{}
-	if err := d.hub.Get(ctx, client.ObjectKey{Name: string(d.here.Cluster)}, in, client.UnsafeDisableDeepCopy); err != nil {
+	if err := d.hub.Get(ctx, client.ObjectKey{Name: string(d.here.Name)}, in, client.UnsafeDisableDeepCopy); err != nil {
 		if client.IgnoreNotFound(err) != nil {
-			return nil, "", false, fmt.Errorf("get WorkerCluster %q: %w", d.here.Cluster, err)
+			return nil, "", false, fmt.Errorf("get WorkerCluster %q: %w", d.here.Name, err)
 		}
 		return nil, "", false, nil
 	}

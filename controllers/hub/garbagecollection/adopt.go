@@ -12,13 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
 // adopter puts copies on one worker on record.
 type adopter struct {
-	here    place
+	here    judgement.Worker
 	records records.Writer
 	// demand is Options.Demand.
 	demand   func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
@@ -34,7 +35,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 		d = record.New(hub.job, 0)
 	}
 	found := v1alpha1.DispatchSpec{
-		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
+		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority,
 	}
 	a.fillDemand(ctx, hub.job, &found)
@@ -70,4 +71,14 @@ func localQueueOf(copy client.Object) *string {
 		return &name
 	}
 	return nil
+}
+
+// failoverOf is the failover that a copy was created with.
+func failoverOf(copy client.Object) v1alpha1.Failover {
+	switch failover := v1alpha1.Failover(copy.GetAnnotations()[v1alpha1.AnnotationFailover]); failover {
+	case v1alpha1.FailoverHold, v1alpha1.FailoverFenced, v1alpha1.FailoverImmediate:
+		return failover
+	default:
+		return ""
+	}
 }

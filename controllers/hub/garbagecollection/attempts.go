@@ -12,13 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
 // attempts makes the count of attempts go on above the attempts that one worker has seen.
 type attempts struct {
-	here place
+	here judgement.Worker
 	// hub reads from the hub's caches, stored from its API server.
 	hub    client.Client
 	stored hubReader
@@ -41,13 +42,13 @@ func (a attempts) heed(ctx context.Context, copy client.Object, hub hubRecords) 
 		return err
 	}
 	d := stored.dispatch
-	if judge(a.here, copy, stored) != needed || d == nil || d.Spec.Attempt != record.AttemptOn(copy) || d.Spec.TrainJob.UID != record.OriginOn(copy) {
+	if judgement.Of(stored.seen(a.here, copy)).Copy != judgement.Needed || d == nil || d.Spec.Attempt != record.AttemptOn(copy) || d.Spec.TrainJob.UID != record.OriginOn(copy) {
 		return nil
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",
 		"dispatch", client.ObjectKeyFromObject(d), "attempt", d.Spec.Attempt, "later", later)
 	_, err = records.AddTombstone(ctx, a.hub, a.stored, v1alpha1.TombstoneSpec{
-		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
+		Cluster: a.here.Name, ClusterID: a.here.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
 	})
 	return err
 }
@@ -82,7 +83,7 @@ func (a attempts) keep(ctx context.Context, key types.NamespacedName, held suspe
 		recorded = d.Spec.Attempt
 	}
 	return records.Keep(ctx, a.hub, a.stored, v1alpha1.TombstoneSpec{
-		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
+		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
 		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/remote"
@@ -60,7 +61,7 @@ func recordedAttempt(copy client.Object, hub hubRecords) int32 {
 
 // belief says whether the manager believes a copy of a later attempt than the hub knows.
 type belief struct {
-	here  place
+	here  judgement.Worker
 	hubID string
 	// others is Options.Others.
 	others    Others
@@ -84,7 +85,7 @@ func (b belief) doubt(
 		return held.doubt, 0, nil
 	}
 	live := record.AttemptOf(d).Live()
-	here := live && b.here.leadsHere(d)
+	here := live && b.here.IsNamedBy(d)
 	if live && !here {
 		if why, due := b.ask(ctx, d, held); why.reason != "" {
 			return why, due, nil

@@ -14,8 +14,8 @@
 //   - Sweep runs each time a worker is connected, before anything may be created there (package perworker). It lists
 //     the copies at the worker's API server, deletes the outdated copies, and tells the Quarantine about the unknown
 //     copies.
-//   - The reconciler, one for each worker, judges a copy by the hub's records (judge.go). Its keys are the keys of
-//     copies, and the names of Tombstones, which have no namespace.
+//   - The reconciler, one for each worker, does what judgement.Of says about a copy. Its keys are the keys of copies, and
+//     the names of Tombstones, which have no namespace.
 //   - The reconciler leaves the rest to its parts: retirement (finished copies), leftovers (JobSets without a copy),
 //     execution (Tombstones), attempts (the count of attempts), and investigator (unknown copies). The investigator has
 //     belief (does the manager believe an attempt?), adopter and decisions (of an admin).
@@ -30,7 +30,7 @@
 // is unknown, each job of its name has to wait, if the copy was there when this process first looked at the worker. The
 // Quarantine reports a copy one second later.
 //
-// Then the reconciler decides (consider):
+// Then it is judged again by what the API servers say:
 //
 //   - It deletes the copy of a job that has ended.
 //   - It adopts a copy whose attempt is later than the hub knows, if it believes that attempt. One write creates the

@@ -32,7 +32,7 @@ func disbelief(copy v1alpha1.UnknownCopy) string {
 // recordAdopted records on the hub TrainJob that the manager has found a copy and adopted it.
 func (a adopter) recordAdopted(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
 	a.recorder.Eventf(job, d, corev1.EventTypeNormal, "Adopted", "Adopt",
-		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, a.here.Cluster)
+		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, a.here.Name)
 }
 
 // recordDecided records that the manager has carried out a decision about an unknown copy.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
@@ -22,6 +23,11 @@ type hubRecords struct {
 	dispatch   *v1alpha1.Dispatch
 	tombstones []v1alpha1.Tombstone
 	job        *unstructured.Unstructured
+}
+
+// seen is what is known of a copy on a worker.
+func (h *hubRecords) seen(here judgement.Worker, copy client.Object) judgement.Seen {
+	return judgement.Seen{Here: here, Job: h.job, Dispatch: h.dispatch, Tombstones: h.tombstones, Copy: copy}
 }
 
 // hubReader reads what the hub has on record: from the hub's caches, or from its API server.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
@@ -19,7 +20,7 @@ import (
 
 // investigator finds out what the copies of one worker are that the hub's caches do not explain, and what to do.
 type investigator struct {
-	here             place
+	here             judgement.Worker
 	hubID, managedBy string
 	// hub reads from the hub's caches, stored from its API server.
 	hub, stored hubReader
@@ -43,8 +44,7 @@ func (i *investigator) investigate(
 	if cached.job, err = records.Job(ctx, i.hub, key); err != nil {
 		return reconcile.Result{}, err
 	}
-	rival := i.suspects.rival(key, record.OriginOn(copy))
-	if held.certain && copy.GetDeletionTimestamp() == nil && consider(copy, cached, rival, i.managedBy) == unknown {
+	if held.certain && copy.GetDeletionTimestamp() == nil && i.judge(copy, cached) == judgement.Unknown {
 		return reconcile.Result{}, i.decisions.carryOut(ctx, worker, copy) // Nothing has changed.
 	}
 	stored, err := i.stored.recordsOf(ctx, copy)
@@ -61,42 +61,49 @@ func (i *investigator) investigate(
 	case existing == nil, existing.GetUID() != copy.GetUID(), !isOurs(existing, i.hubID):
 		return reconcile.Result{}, nil // The cache will show it.
 	}
-	switch judge(i.here, existing, stored) {
-	case needed, ended: // The hub's cache will show this too, and there may be no event for it.
-		i.suspects.release(key)
-		return reconcile.Result{RequeueAfter: goneCheck}, nil
-	case outdated:
-		i.suspects.release(key)
-		return reconcile.Result{}, worker.deleteCopy(ctx, existing, "outdated")
-	case unknown, adoptable, postponed:
-	}
 	return i.conclude(ctx, worker, existing, stored)
 }
 
-// conclude decides about a copy that is unknown according to the API servers of hub and worker.
+// judge judges a copy as if the API servers had said all this.
+func (i *investigator) judge(copy client.Object, hub hubRecords) judgement.Copy {
+	seen := hub.seen(i.here, copy)
+	seen.Asked, seen.ManagedBy = true, i.managedBy
+	seen.Rival = i.suspects.rival(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
+	return judgement.Of(seen).Copy
+}
+
+// conclude decides about a copy by what the API servers of hub and worker say.
 func (i *investigator) conclude(
 	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub hubRecords,
 ) (reconcile.Result, error) {
-	held := i.suspects.see(copy)
-	rival := i.suspects.rival(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
-	switch consider(copy, hub, rival, i.managedBy) {
-	case outdated:
-		// The copy's job has ended, so nothing waits for the copy.
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
-	case adoptable:
-		return i.believe(ctx, worker, copy, hub, held)
-	case postponed:
+	key, what := client.ObjectKeyFromObject(copy), i.judge(copy, hub)
+	switch what {
+	case judgement.Gone, judgement.Needed, judgement.Retained: // The hub's cache will show this too, and there may be no event for it.
+		i.suspects.release(key)
 		return reconcile.Result{RequeueAfter: goneCheck}, nil
-	case unknown, needed, ended:
+	case judgement.Outdated:
+		i.suspects.release(key)
+		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 	}
-	return reconcile.Result{}, i.quarantine(ctx, worker, copy, held)
+	held := i.suspects.see(copy)
+	switch what {
+	case judgement.Orphaned: // Nothing waits for the copy.
+		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+	case judgement.Adoptable:
+		return i.believe(ctx, worker, copy, hub, held)
+	case judgement.Postponed:
+		return reconcile.Result{RequeueAfter: goneCheck}, nil
+	default:
+		return reconcile.Result{}, i.quarantine(ctx, worker, copy, held)
+	}
 }
 
 // believe adopts a copy, or says why the hub does not believe that it is the job's copy.
 func (i *investigator) believe(
 	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (reconcile.Result, error) {
-	if held.doubt.isFalse() && record.AttemptOf(hub.dispatch).Live() && i.here.leadsHere(hub.dispatch) {
+	if held.doubt.isFalse() && record.AttemptOf(hub.dispatch).Live() && i.here.IsNamedBy(hub.dispatch) {
 		// The copy has the name that the job's own copy needs.
 		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
@@ -36,7 +37,7 @@ const leftoverTime = 20 * time.Second
 
 // leftovers deletes the JobSets on one worker whose copy no longer exists.
 type leftovers struct {
-	here place
+	here judgement.Worker
 	hub  hubReader
 	// jobSets are the worker's caches.
 	jobSets client.Reader
@@ -125,7 +126,7 @@ func (l *leftovers) find(
 	if d == nil || err != nil {
 		return nil, "", err
 	}
-	here := d.Spec.Cluster == l.here.Cluster && (d.Spec.ClusterID == "" || d.Spec.ClusterID == l.here.ClusterID)
+	here := d.Spec.Cluster == l.here.Name && (d.Spec.ClusterID == "" || d.Spec.ClusterID == l.here.ClusterID)
 	if !here || record.AttemptOf(d) != record.Finished || d.RecordedCopy() != owner.UID {
 		return nil, "", nil
 	}

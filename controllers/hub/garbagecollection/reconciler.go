@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -80,7 +81,9 @@ func NewReconciler(o Options) reconcile.Reconciler {
 	}
 }
 
-func (o *Options) here() place { return place{Cluster: o.Cluster, ClusterID: o.ClusterID} }
+func (o *Options) here() judgement.Worker {
+	return judgement.Worker{Name: o.Cluster, ClusterID: o.ClusterID}
+}
 
 func (o *Options) suspects() suspects {
 	return suspects{quarantine: o.Quarantine, worker: o.Cluster, clock: o.Clock}
@@ -88,7 +91,7 @@ func (o *Options) suspects() suspects {
 
 // reconciler judges copies by what the hub's caches have on record. The rest is done by the parts that it consists of.
 type reconciler struct {
-	here       place
+	here       judgement.Worker
 	connection copies.Connection
 	// hub reads from the hub's caches.
 	hub          hubReader
@@ -102,7 +105,7 @@ type reconciler struct {
 
 // Reconcile deletes one copy if a record says so, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	worker, err := connect(r.here.Cluster, r.connection)
+	worker, err := connect(r.here.Name, r.connection)
 	if err != nil {
 		// The next connection brings all other keys again.
 		return r.leftovers.disconnected(request.NamespacedName), nil //nolint:nilerr // It is no failure.
@@ -130,18 +133,19 @@ func (r *reconciler) collect(ctx context.Context, worker workerClient, key types
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch judge(r.here, copy, hub) {
-	case outdated:
+	switch judgement.Of(hub.seen(r.here, copy)).Copy {
+	case judgement.Outdated:
 		r.suspects.release(key)
 		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
-	case ended:
+	case judgement.Retained:
 		r.suspects.release(key)
 		return r.retirement.retire(ctx, worker, copy, hub.dispatch)
-	case needed:
+	case judgement.Needed:
 		r.suspects.release(key)
 		return reconcile.Result{}, r.attempts.heed(ctx, copy, hub)
-	case unknown, adoptable, postponed:
+	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 		return r.investigator.investigate(ctx, worker, copy, hub)
+	case judgement.Gone:
 	}
 	return reconcile.Result{}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
@@ -34,7 +35,7 @@ func Sweep(ctx context.Context, o Options) error {
 
 // sweep is one sweep of one worker.
 type sweep struct {
-	here  place
+	here  judgement.Worker
 	hubID string
 	// hub reads from the hub's caches.
 	hub   hubReader
@@ -44,7 +45,7 @@ type sweep struct {
 }
 
 func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
-	worker, err := connect(s.here.Cluster, connection)
+	worker, err := connect(s.here.Name, connection)
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 		return err
 	}
 	quarantine := s.known.quarantine
-	if err := quarantine.recall(ctx, s.here.Cluster); err != nil { // The findings of an earlier process stay.
+	if err := quarantine.recall(ctx, s.here.Name); err != nil { // The findings of an earlier process stay.
 		return err
 	}
 	for next := ""; ; {
@@ -61,7 +62,7 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 		listed.SetGroupVersionKind(trainjobs.NewList().GroupVersionKind())
 		err := reader.List(ctx, listed, client.MatchingLabels{v1alpha1.LabelHub: s.hubID}, client.Limit(sweepPage), client.Continue(next))
 		if err != nil {
-			return fmt.Errorf("list copies on worker %q: %w", s.here.Cluster, err)
+			return fmt.Errorf("list copies on worker %q: %w", s.here.Name, err)
 		}
 		for i := range listed.Items {
 			if err := s.visit(ctx, worker, &listed.Items[i]); err != nil {
@@ -72,7 +73,7 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 			break
 		}
 	}
-	quarantine.swept(s.here.Cluster, s.found)
+	quarantine.swept(s.here.Name, s.found)
 	return s.enqueueTombstones(ctx)
 }
 
@@ -83,12 +84,12 @@ func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.Par
 		return err
 	}
 	copy.SetGroupVersionKind(trainjobs.GroupVersionKind) // The items of a list have no kind.
-	switch judge(s.here, copy, hub) {
-	case outdated:
+	switch judgement.Of(hub.seen(s.here, copy)).Copy {
+	case judgement.Outdated:
 		return worker.deleteCopy(ctx, copy, "outdated")
-	case unknown, adoptable, postponed:
+	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 		s.found[client.ObjectKeyFromObject(copy)] = s.known.newSuspect(copy)
-	case needed, ended:
+	case judgement.Gone, judgement.Needed, judgement.Retained:
 	}
 	return nil
 }
@@ -101,7 +102,7 @@ func (s *sweep) enqueueTombstones(ctx context.Context) error {
 	}
 	for i := range tombstones.Items {
 		if tombstones.Items[i].Spec.ClusterID == s.here.ClusterID {
-			s.known.quarantine.Enqueue(s.here.Cluster, keyOfTombstone(&tombstones.Items[i]))
+			s.known.quarantine.Enqueue(s.here.Name, keyOfTombstone(&tombstones.Items[i]))
 		}
 	}
 	return nil

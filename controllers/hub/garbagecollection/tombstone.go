@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 )
@@ -29,7 +30,7 @@ func keyOfTombstone(tombstone *v1alpha1.Tombstone) types.NamespacedName {
 
 // execution deletes what Tombstones name on one worker.
 type execution struct {
-	here  place
+	here  judgement.Worker
 	hubID string
 	// hub reads from the hub's caches.
 	hub client.Client
@@ -50,7 +51,7 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if existing != nil && !v1alpha1.OfAnotherHub(existing, e.hubID) && isCoveredBy(e.here, existing, tombstone) {
+	if existing != nil && !v1alpha1.OfAnotherHub(existing, e.hubID) && judgement.IsCovered(e.here, existing, tombstone) {
 		return reconcile.Result{RequeueAfter: goneCheck}, worker.deleteCopy(ctx, existing, "outdated")
 	}
 	// An existing TrainJob of that name is another job's, which could not begin before the name was free.

@@ -7,27 +7,12 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 )
-
-// place is a worker: its name, and the cluster that it leads to.
-type place struct {
-	Cluster   v1alpha1.ClusterName
-	ClusterID types.UID
-}
-
-// leadsHere is true if the Dispatch names this worker.
-func (p place) leadsHere(d *v1alpha1.Dispatch) bool {
-	if d.Spec.ClusterID != "" {
-		return d.Spec.ClusterID == p.ClusterID
-	}
-	return d.Spec.Cluster == p.Cluster
-}
 
 // workerClient is a connected worker whose deleted copies are counted.
 type workerClient struct{ copies.Worker }
@@ -59,4 +44,9 @@ func (w workerClient) deleted(ctx context.Context, why string, err error) error 
 // patchCopy changes a copy, unless it is gone, but only if the copy is still as the caller has read it.
 func (w workerClient) patchCopy(ctx context.Context, copy, updated *unstructured.Unstructured) error {
 	return client.IgnoreNotFound(w.PatchCopy(ctx, copy, updated))
+}
+
+// isOurs is true for a TrainJob that is labelled as a copy of this hub.
+func isOurs(copy client.Object, hubID string) bool {
+	return copy.GetLabels()[v1alpha1.LabelHub] == hubID
 }

@@ -5,8 +5,8 @@
 //
 // There is one instance per connected worker, with its own queue, so that a slow worker delays no other. A key is the
 // namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile (reconciler.go) observes all
-// three from caches, adds what this process remembers (attempt.go), and calls decide, a pure function (state.go). Then
-// act calls the one method of that state:
+// three from caches, adds what this process remembers (attempt.go), and has them judged (judgement.Of). Then act
+// (steps.go) calls the one method for what is to be done about the attempt:
 //
 //	idle          nothing is done: the Dispatch waits, or its attempt or job has ended, or it is another worker's. But if
 //	              jobs would have to be stopped here for the job, a dry run asks the worker first (trial.go)

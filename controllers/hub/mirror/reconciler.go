@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -31,6 +32,11 @@ type reconciler struct {
 	attempts sync.Map
 }
 
+// here is the worker.
+func (r *reconciler) here() judgement.Worker {
+	return judgement.Worker{Name: r.options.Cluster, ClusterID: r.options.ClusterID}
+}
+
 // Reconcile brings one TrainJob of this worker a step further.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := copies.Connect(r.options.Cluster, r.options.Worker)
@@ -41,7 +47,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	what := decide(r.options.Cluster, *seen)
+	what := seen.duty(r.here())
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
 	due, err := r.actOrTry(ctx, r.stepsFor(worker, seen, known), what, request.NamespacedName)
 	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, err)
@@ -57,16 +63,16 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would take
 // the job.
-func (r *reconciler) actOrTry(ctx context.Context, steps *steps, what state, key types.NamespacedName) (time.Duration, error) {
+func (r *reconciler) actOrTry(ctx context.Context, steps *steps, what judgement.Attempt, key types.NamespacedName) (time.Duration, error) {
 	at := place{r.options.Cluster, key}
 	asked := r.options.Trials.of(at)
-	if what != idle || asked == nil {
+	switch {
+	case what != judgement.Idle || asked == nil:
 		return steps.act(ctx, what)
+	case !r.here().IsNamedBy(asked.dispatch):
+		return 0, nil
 	}
-	id := asked.dispatch.Spec.ClusterID
-	seen := &observation{
-		hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch, otherCluster: id != "" && id != r.options.ClusterID,
-	}
+	seen := &observation{hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch}
 	return r.stepsFor(steps.worker, seen, &asked.attempt).creator.try(ctx, at, asked)
 }
 
@@ -80,7 +86,6 @@ func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key type
 		return seen, &attempt{}, err
 	}
 	dispatch := seen.dispatch
-	seen.otherCluster = dispatch.Spec.ClusterID != "" && dispatch.Spec.ClusterID != r.options.ClusterID
 	if seen.job, err = records.Job(ctx, r.options.Hub, key); err != nil {
 		return nil, nil, err
 	}

@@ -11,91 +11,9 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
-
-// state is what is to be done about a key, in the order of a job's life.
-type state int
-
-const (
-	// idle: nothing here is this worker's to do.
-	idle state = iota
-	absent
-	blocked
-	conflicting
-	misplaced
-	returned
-	mirrored
-	evicting
-	finished
-	copyDeleted
-	withdrawing
-	released
-)
-
-// String names the state, for logs and tests.
-func (s state) String() string {
-	return [...]string{
-		"idle", "absent", "blocked", "conflicting", "misplaced", "returned", "mirrored", "evicting", "finished", "copyDeleted",
-		"withdrawing", "released",
-	}[s]
-}
-
-// decide says what is to be done on worker for what has been observed.
-func decide(worker v1alpha1.ClusterName, f observation) state {
-	switch {
-	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
-		return idle
-	case f.otherCluster:
-		if f.dispatch.IsFinished() && !f.leaving() {
-			return idle
-		}
-		return misplaced
-	case f.leaving():
-		if f.copy != nil && f.isOurs(f.copy) {
-			return withdrawing
-		}
-		return released
-	}
-	switch record.StateOf(f.dispatch) {
-	case record.Finished, record.Ended:
-		return idle
-	case record.Lost:
-		return returned
-	default:
-		return decideLive(f)
-	}
-}
-
-// decideLive is decide for an attempt that is live on this worker.
-func decideLive(f observation) state {
-	has := f.presenceOf(f.copy)
-	missing := has == nothing || has == second || has == foreign && f.wasCopied()
-	switch {
-	case trainjobs.Terminal(f.job) != nil:
-		return finished
-	case missing && f.dispatch.Spec.Eviction != nil:
-		return evicting
-	case missing && f.wasCopied():
-		return copyDeleted
-	case has == nothing && trainjobs.Suspended(f.job):
-		return blocked // Placement asks for an eviction, which wakes us.
-	case has == nothing:
-		return absent
-	case has == foreign:
-		return conflicting
-	case has != current:
-		return blocked
-	case trainjobs.Terminal(f.copy) != nil:
-		return finished
-	case f.dispatch.Spec.Eviction != nil:
-		return evicting
-	case f.copy.GetDeletionTimestamp() != nil:
-		return blocked
-	default:
-		return mirrored
-	}
-}
 
 // observation is what has been observed of a key. Any of the three objects may be nil.
 type observation struct {
@@ -119,8 +37,17 @@ type observation struct {
 	held held
 	// well is what is known of the copy's health.
 	well well
-	// otherCluster is true if the worker's name led to another cluster when the Dispatch was made.
-	otherCluster bool
+}
+
+// duty judges what is to be done about the attempt on a worker.
+func (f *observation) duty(here judgement.Worker) judgement.Attempt {
+	s := judgement.Seen{
+		Here: here, Job: f.job, Dispatch: f.dispatch, Known: record.Known{HubID: f.hubID, CopyUID: f.uid}, Copied: f.copied,
+	}
+	if f.copy != nil {
+		s.Copy, s.CopyEnded = f.copy, trainjobs.Terminal(f.copy) != nil
+	}
+	return judgement.Of(s).Attempt
 }
 
 // presence is what a worker has of an attempt.
@@ -190,11 +117,6 @@ func (f *observation) wasCopied() bool { return f.copied || f.dispatch.WasCopied
 // keepsOlder is true if there is a copy of an earlier attempt, and nobody has begun to delete it.
 func (f *observation) keepsOlder() bool {
 	return f.copy != nil && f.copy.GetDeletionTimestamp() == nil && f.relationOf(f.copy) == record.Older
-}
-
-// leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.
-func (f *observation) leaving() bool {
-	return f.dispatch.DeletionTimestamp != nil || !record.JobStays(f.dispatch, f.job)
 }
 
 // isFenced is true if the worker's agent has to stop the copy when the agent hears nothing from the hub.

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -21,7 +21,7 @@ import (
 type steps struct {
 	seen     *observation
 	attempt  *attempt
-	cluster  v1alpha1.ClusterName
+	here     judgement.Worker
 	clock    clock.PassiveClock
 	worker   copies.Worker
 	events   *announcer
@@ -36,7 +36,7 @@ type steps struct {
 // stepsFor returns the steps for a key of which this has been seen, and is known.
 func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *attempt) *steps {
 	o, records := &r.options, records.Writer{Hub: r.options.Hub, Clock: r.options.Clock}
-	s := &steps{seen: seen, attempt: known, cluster: o.Cluster, clock: o.Clock, worker: worker}
+	s := &steps{seen: seen, attempt: known, here: r.here(), clock: o.Clock, worker: worker}
 	s.events = &announcer{seen: seen, attempt: known, cluster: o.Cluster, clusterID: o.ClusterID, recorder: o.Recorder}
 	s.reporter = &reporter{
 		seen: seen, attempt: known, cluster: o.Cluster, clock: o.Clock, budget: o.Budget, records: records, events: s.events,
@@ -74,41 +74,41 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 }
 
 // act does what the state asks for. It returns when to look again, zero if an event will tell.
-func (s *steps) act(ctx context.Context, what state) (time.Duration, error) {
-	if s.attempt.ended && (what == absent || what == blocked || what == evicting || what == copyDeleted) {
+func (s *steps) act(ctx context.Context, what judgement.Attempt) (time.Duration, error) {
+	if s.attempt.ended && (what == judgement.Absent || what == judgement.Blocked || what == judgement.Evicting || what == judgement.CopyDeleted) {
 		return 0, nil // The end of the attempt is reported, and placement decides next.
 	}
 	switch what {
-	case absent:
+	case judgement.Absent:
 		return s.creator.create(ctx)
-	case blocked:
+	case judgement.Blocked:
 		if s.seen.isCurrent(s.seen.copy) {
 			return s.stopper.awaitEnd(ctx) // Somebody on the worker has deleted it.
 		}
 		return s.creator.giveBack(ctx)
-	case conflicting:
+	case judgement.Conflicting:
 		due, gone, err := s.creator.conflict(ctx)
 		if gone {
-			return s.act(ctx, decide(s.cluster, *s.seen))
+			return s.act(ctx, s.seen.duty(s.here))
 		}
 		return due, err
-	case misplaced:
+	case judgement.Misplaced:
 		s.events.misplaced()
-	case returned:
+	case judgement.Returned:
 		return 0, s.reporter.reportReturned(ctx)
-	case mirrored:
+	case judgement.Mirrored:
 		return s.mirror(ctx)
-	case evicting:
+	case judgement.Evicting:
 		return s.stopper.evict(ctx)
-	case finished:
+	case judgement.Finished:
 		return s.status.finish(ctx)
-	case copyDeleted:
+	case judgement.CopyDeleted:
 		return s.stopper.resolveMissing(ctx)
-	case withdrawing:
+	case judgement.Withdrawing:
 		return s.stopper.withdraw(ctx)
-	case released:
+	case judgement.Released:
 		return s.stopper.release(ctx)
-	case idle:
+	case judgement.Idle:
 	}
 	return 0, nil
 }

@@ -102,9 +102,6 @@ func (t *Trials) answer(at place, asked *trial, refused string) {
 // create it takes no error for an answer but the words of a refusal: a worker that hangs, or cannot be asked, has not
 // accepted the copy.
 func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duration, error) {
-	if c.seen.otherCluster {
-		return 0, nil
-	}
 	if err := c.ownRefusal(); err != nil {
 		c.trials.answer(at, asked, refusalWords(err))
 		return 0, nil

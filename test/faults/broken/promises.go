@@ -127,13 +127,13 @@ var promises = []promise{
 	{
 		name: "given-up-goes", words: "What is left of an attempt that was given up is deleted when the worker is back.",
 		edits: []edit{{
-			file: "controllers/hub/garbagecollection/judge.go",
-			find: "		return needed\n	}\n	return outdated\n",
-			put:  "		return needed\n	}\n	return needed\n",
+			file: "dispatch/judgement/judgement.go",
+			find: "		return Needed\n	}\n	return c\n",
+			put:  "		return Needed\n	}\n	return Needed\n",
 		}, {
 			file: "controllers/hub/garbagecollection/tombstone.go",
-			find: "isCoveredBy(e.here, existing, tombstone) {",
-			put:  "isCoveredBy(e.here, existing, tombstone) && e.hubID == \"\" {",
+			find: "judgement.IsCovered(e.here, existing, tombstone) {",
+			put:  "judgement.IsCovered(e.here, existing, tombstone) && e.hubID == \"\" {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultFenced", "TestFaultForgotten"},
 	},
@@ -153,9 +153,9 @@ var promises = []promise{
 	{
 		name: "crash-between-writes", words: "What a manager has begun the next one ends: here, that a job has finished.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/state.go",
-			find: "	case trainjobs.Terminal(f.job) != nil:\n		return finished",
-			put:  "	case trainjobs.Terminal(f.job) != nil:\n		return mirrored",
+			file: "dispatch/judgement/judgement.go",
+			find: "	case trainjobs.Terminal(s.Job) != nil:\n		return Finished",
+			put:  "	case trainjobs.Terminal(s.Job) != nil:\n		return Mirrored",
 		}},
 		in: "crashes", seenBy: []string{"TestCrashesOfAJobThatEnds"},
 	},
@@ -193,9 +193,9 @@ var promises = []promise{
 	{
 		name: "quarantine", words: "A copy that the hub has no record of is left alone.",
 		edits: []edit{{
-			file: "controllers/hub/garbagecollection/judge.go",
-			find: "	case relation == record.Foreign:\n		return unknown",
-			put:  "	case relation == record.Foreign:\n		return outdatedUnlessGoing(copy)",
+			file: "dispatch/judgement/judgement.go",
+			find: "	case relation == record.Foreign, relation == record.Unmarked, relation == record.Later:",
+			put:  "	case relation == record.Foreign:\n		return s.unlessGoing(Outdated)\n	case relation == record.Unmarked, relation == record.Later:",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultHubRestored"},
 	},
