@@ -79,7 +79,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	w.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
-			w.members.Enqueue(garbagecollection.Name, worker, key)
+			w.members.Enqueue(mirrorName, worker, key)
 		},
 	})
 	w.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {

@@ -30,29 +30,16 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency + spareMirrors,
 		Source:      mirror.JobSetEvents,
-		AfterSweep:  true,
-		Hold:        w.quarantine.Holds,
-		Refused: func(worker v1alpha1.ClusterName) bool {
-			_, refused := w.quarantine.SweepRefused(worker)
-			return refused
-		},
-		New: w.newMirror,
-	}, {
-		Name:        garbagecollection.Name,
-		Concurrency: 1,
-		Source:      garbagecollection.JobSetEvents,
-		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
-			return garbagecollection.NewReconciler(w.garbageCollection(worker, connection)), nil
-		},
-		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
-			return garbagecollection.Sweep(ctx, w.garbageCollection(worker, connection))
+		New:         w.newMirror,
+		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (bool, error) {
+			return garbagecollection.Sweep(ctx, w.collection(worker, connection))
 		},
 	}, {
 		Name:        "executionlease",
 		Concurrency: 1,
 		Source:      w.leases.Events,
 		Apart:       true,
-		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return w.leases.For(worker, connection), nil
 		},
 	}}
@@ -62,7 +49,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 			Concurrency: 1,
 			Source:      nomination.CloneEvents,
 			Apart:       true,
-			New: func(context.Context, v1alpha1.ClusterName, *remote.Cluster) (reconcile.Reconciler, error) {
+			New: func(context.Context, v1alpha1.ClusterName, *remote.Cluster, func() bool) (reconcile.Reconciler, error) {
 				return w.nominator.Clones(), nil
 			},
 		})
@@ -71,17 +58,19 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 }
 
 func (w *wiring) newMirror(
-	ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster,
+	ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, swept func() bool,
 ) (reconcile.Reconciler, error) {
 	inherited, err := mirror.Inherited(ctx, w.mgr.GetCache(), worker)
 	if err != nil {
 		return nil, err
 	}
 	id := connection.Status().ClusterID
+	collection := w.collection(worker, connection)
+	collection.Swept = swept
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
+		Collector:     garbagecollection.NewCollector(collection),
 		Lease:         func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
-		SweepRefused:  func() (string, bool) { return w.quarantine.SweepRefused(worker) },
 		JobSetMissing: func() string { return connection.Status().JobSetMissing },
 		Policy:        w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
@@ -89,7 +78,7 @@ func (w *wiring) newMirror(
 	}), nil
 }
 
-func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
+func (w *wiring) collection(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
 	return garbagecollection.Options{
 		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Quarantine: w.quarantine,

@@ -7,5 +7,5 @@
 // on the worker. Of judges what has been seen, once and for all who act on it. Its answer has two parts. Attempt is about
 // the attempt on record: package mirror does what it says. Copy is about the TrainJob that has the name: package
 // garbagecollection does what that says. Most often the TrainJob is the copy of the attempt on record. Then Copy is
-// Needed until the job has finished, and nothing but Attempt counts.
+// Needed until the job has finished, and only Attempt counts.
 package judgement

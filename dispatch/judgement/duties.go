@@ -33,15 +33,32 @@ const (
 	Withdrawing
 	// Released says: the job or the Dispatch leaves, and the copy is gone. The Dispatch may go.
 	Released
+	// Waiting says: the worker has not been swept. The sweep brings the key again.
+	Waiting
+	// HeldBack says: the first copy must not be created now, and no event says when it may.
+	HeldBack
 )
 
 // String names the duty, for logs and tests.
 func (a Attempt) String() string {
 	return [...]string{
 		"idle", "absent", "blocked", "conflicting", "misplaced", "returned", "mirrored", "evicting", "finished", "copyDeleted",
-		"withdrawing", "released",
+		"withdrawing", "released", "waiting", "heldBack",
 	}[a]
 }
+
+// Hold is why the first copy of an attempt must not be created now. A copy of the attempt that is there is served
+// nevertheless, and a Dispatch that is being deleted is let go.
+type Hold int
+
+const (
+	// Open says: it may be created.
+	Open Hold = iota
+	// Unswept says: the worker has not been swept since it was connected. After the sweep the key comes again.
+	Unswept
+	// Held says: another worker has a copy of the job that the hub has no record of, or not all workers have been looked at.
+	Held
+)
 
 // Copy is what is to be done about the TrainJob that has the name, beside what its attempt needs.
 type Copy int

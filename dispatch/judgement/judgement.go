@@ -42,6 +42,7 @@ type Seen struct {
 	// Known is what the caller knows beside the record. Copied: it knows that the current attempt has had a copy.
 	Known  record.Known
 	Copied bool
+	Hold   Hold
 	// Asked: the objects are those of the API servers, and not of caches. Only then is more said about a copy that no
 	// record explains. Rival is the highest attempt among such copies of the job on other workers. ManagedBy is the value
 	// of spec.managedBy of this manager's jobs.
@@ -69,7 +70,12 @@ func Of(s Seen) Judgement {
 // attempt judges the attempt that is on record.
 func (s *Seen) attempt(relation record.Relation) Attempt {
 	d := s.Dispatch
+	served := record.StateOf(d) == record.Leaving || relation == record.Current || relation == record.Second
 	switch {
+	case s.Hold == Unswept && !served:
+		return Waiting
+	case s.Hold == Held && !served:
+		return HeldBack
 	case d == nil, d.Spec.Cluster != s.Here.Name:
 		return Idle
 	case !s.Here.IsNamedBy(d):

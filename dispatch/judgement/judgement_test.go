@@ -136,6 +136,30 @@ func TestOf(t *testing.T) {
 		seen   Seen
 		want   Judgement
 	}{
+		"Unswept":        {reason: "one could be created", seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(), Hold: Unswept}, want: Judgement{Waiting, Gone}},
+		"UnsweptNobody":  {reason: "nothing must be tried there", seen: Seen{Hold: Unswept}, want: Judgement{Waiting, Gone}},
+		"UnsweptDeleted": {reason: "deletions do not wait", seen: Seen{Dispatch: testDispatch(gone), Hold: Unswept}, want: Judgement{Released, Gone}},
+		"Held":           {reason: "it may run elsewhere", seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(), Hold: Held}, want: Judgement{HeldBack, Gone}},
+		"UnsweptCurrent": {
+			reason: "the hub learns the status", want: Judgement{Mirrored, Needed},
+			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(), Copy: testCopy("origin", "2"), Hold: Unswept},
+		},
+		"UnsweptEdited": {
+			reason: "it is the copy on record, whatever labels and annotations say", want: Judgement{Mirrored, Needed},
+			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(withCopy), Copy: testCopy("other", "9"), Hold: Unswept},
+		},
+		"UnsweptSecond": {
+			reason: "the attempt has had a copy", want: Judgement{CopyDeleted, Needed},
+			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(withCopy), Copy: testCopy("origin", "2", withUID("y")), Hold: Unswept},
+		},
+		"UnsweptOlder": {
+			reason: "the sweep deletes it", want: Judgement{Waiting, Outdated},
+			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(), Copy: testCopy("origin", "1"), Hold: Unswept},
+		},
+		"UnsweptOtherJob": {
+			reason: "the record does not speak of it", want: Judgement{Waiting, Unknown},
+			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(), Copy: testCopy("other", "2"), Hold: Unswept},
+		},
 		"NoDispatch": {
 			reason: "without a record nothing is done, whatever is on the worker",
 			seen:   Seen{Job: testJob("origin"), Copy: testCopy("origin", "2")},

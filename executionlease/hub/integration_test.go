@@ -161,7 +161,7 @@ func (s *scene) run(t *testing.T) *keyring {
 	mgr := s.NewManager(t, s.Hub.Cluster.Config)
 	set := perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
-		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			keys.Reconciler = s.keeper.For(worker, connection)
 			return keys, nil
 		},

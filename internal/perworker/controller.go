@@ -41,9 +41,9 @@ type instance struct {
 
 // newInstance makes a controller of kind for a worker.
 func newInstance[C Connection](
-	ctx context.Context, kind Kind[C], worker v1alpha1.ClusterName, connection C, log logr.Logger,
+	ctx context.Context, kind Kind[C], worker v1alpha1.ClusterName, connection C, swept func() bool, log logr.Logger,
 ) (*instance, error) {
-	reconciler, err := kind.New(ctx, worker, connection)
+	reconciler, err := kind.New(ctx, worker, connection, swept)
 	if err != nil {
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
 	}

@@ -34,7 +34,9 @@ func TestErrorsAreLogged(t *testing.T) {
 		return reconcile.Result{}, errors.New("the worker's words")
 	})
 	set := NewSet[*link](nil, log, Kind[*link]{
-		Name: "kind", Concurrency: 1, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return fails, nil },
+		Name: "kind", Concurrency: 1, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+			return fails, nil
+		},
 	})
 	w, err := set.start(t.Context(), "west", &link{})
 	check.Must(t, err)
@@ -56,7 +58,9 @@ func TestErrorsAreLogged(t *testing.T) {
 func TestLeaveDoesNotHang(t *testing.T) {
 	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
-		Name: "kind", Concurrency: 2, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return nothing, nil },
+		Name: "kind", Concurrency: 2, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+			return nothing, nil
+		},
 	})
 	over := make(chan struct{})
 	go func() {
@@ -98,7 +102,9 @@ func TestBusy(t *testing.T) {
 	const concurrency = 2
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
 		Name: "kind", Concurrency: concurrency, Apart: true,
-		New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return waits, nil },
+		New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+			return waits, nil
+		},
 	})
 	for _, name := range []v1alpha1.ClusterName{"east", "west"} {
 		if _, err := set.start(t.Context(), name, &link{}); err != nil {

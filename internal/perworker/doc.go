@@ -9,10 +9,8 @@
 // to the one or two workers that the Dispatch names. So an event costs the same with two workers and with a thousand.
 //
 // After each new connection a sweeper sweeps the worker (Kind.Sweep) in a goroutine of its own, and retries until the
-// sweep succeeds. Then it enqueues the worker's live keys. Before that a controller with AfterSweep can create nothing
-// there: from the loss of the connection until the next sweep, it gets only keys whose copy belongs to the current
-// attempt. While the worker refuses the sweep (Kind.Refused), the controller gets all keys. It then creates nothing,
-// and ends the attempts that were placed there.
+// sweep succeeds. Then it enqueues the worker's live keys. Until then a controller must create nothing there: it gets a
+// function that says so (Kind.New). If the worker refuses the sweep, its keys come once before.
 //
 // Set.mu guards the workers that have joined. sweeper.mu guards for which connection a worker has been swept.
 package perworker

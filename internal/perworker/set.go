@@ -40,22 +40,17 @@ type Kind[C Connection] struct {
 	// Concurrency is how many keys of one worker are reconciled at the same time.
 	Concurrency int
 	// New makes the reconciler for a worker. When New is called, no other instance runs for the worker in this process.
-	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error)
+	// swept is true if the worker is connected and has been swept for this connection: before that nothing may be created
+	// there.
+	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C, swept func() bool) (reconcile.Reconciler, error)
 	// Source gives keys from a worker's cache in addition to the keys of copies. Nil: there are none.
 	Source func(cache.Cache) source.Source
 	// Apart is for controllers whose keys are not jobs. They get only the keys of Source and Enqueue.
 	Apart bool
-	// Sweep does what must be done on a worker after each new connection, before controllers with AfterSweep may create
-	// anything there. The sweeper's goroutine calls it, and retries it after a back-off. Nil: nothing to do.
-	Sweep func(ctx context.Context, worker v1alpha1.ClusterName, connection C) error
-	// AfterSweep is for controllers that create copies. Until all Sweeps succeed, they get only keys with a copy.
-	AfterSweep bool
-	// Hold is for controllers with AfterSweep. It is true while the first copy of the Dispatch's attempt must not be
-	// created on its worker. It is called often, and must not block. Nil: never.
-	Hold func(ctx context.Context, dispatch *v1alpha1.Dispatch) bool
-	// Refused is for controllers with AfterSweep. It is true while the worker refuses the sweep. The controller then gets
-	// all keys: it must create nothing, and end the attempts that were placed there. It must not block. Nil: never.
-	Refused func(worker v1alpha1.ClusterName) bool
+	// Sweep does what must be done on a worker after each new connection, before anything is created there. The sweeper's
+	// goroutine calls it, and retries it after a back-off. refused: the worker refuses the sweep. The controllers then get
+	// all keys: they must create nothing, and end the attempts that were placed there. Nil: nothing to do.
+	Sweep func(ctx context.Context, worker v1alpha1.ClusterName, connection C) (refused bool, err error)
 }
 
 // Set holds the controllers of all connected workers. Its methods may be called concurrently.
@@ -157,10 +152,7 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 	log := s.log.WithValues("workerCluster", name)
 	w := &worker[C]{connection: connection, sweeper: newSweeper(s, name, connection)}
 	for _, kind := range s.kinds {
-		if kind.AfterSweep {
-			kind.New = s.heldBack(kind, w.sweeper)
-		}
-		i, err := newInstance(ctx, kind, name, connection, log)
+		i, err := newInstance(ctx, kind, name, connection, w.sweeper.over, log)
 		if err != nil {
 			return nil, fmt.Errorf("start controllers of worker %q: %w", name, err)
 		}
@@ -174,16 +166,6 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 	s.mu.Unlock()
 	w.sweeper.start(ctx) // The sweeper enqueues keys only for workers in s.workers.
 	return w, nil
-}
-
-// heldBack makes the reconcilers of a kind wait for the sweeper.
-func (s *Set[C]) heldBack(
-	kind Kind[C], sweeper *sweeper[C],
-) func(context.Context, v1alpha1.ClusterName, C) (reconcile.Reconciler, error) {
-	return func(ctx context.Context, name v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error) {
-		reconciler, err := kind.New(ctx, name, connection)
-		return held[C]{Reconciler: reconciler, worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold, refused: kind.Refused}, err
-	}
 }
 
 // change locks the controllers of one worker. The caller unlocks the returned lock.

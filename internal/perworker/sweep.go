@@ -6,19 +6,13 @@ package perworker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -27,11 +21,10 @@ import (
 type sweeper[C Connection] struct {
 	connection C
 	// sweep does the sweep. finish is called after each successful sweep.
-	sweep, finish func(context.Context) error
-	// refused is true while the worker refuses to be swept.
-	refused func() bool
-	clock   clock.Clock
-	log     logr.Logger
+	sweep  func(context.Context) (refused bool, err error)
+	finish func(context.Context) error
+	clock  clock.Clock
+	log    logr.Logger
 
 	// due has a token while a sweep is due. cancel ends the goroutine, which closes done.
 	due    chan struct{}
@@ -48,21 +41,18 @@ func newSweeper[C Connection](s *Set[C], name v1alpha1.ClusterName, connection C
 	return &sweeper[C]{
 		connection: connection, clock: s.clock, log: s.log.WithValues("workerCluster", name),
 		due: make(chan struct{}, 1), done: make(chan struct{}),
-		sweep: func(ctx context.Context) error {
+		sweep: func(ctx context.Context) (refused bool, err error) {
 			for _, kind := range s.kinds {
 				if kind.Sweep == nil {
 					continue
 				}
-				if err := kind.Sweep(ctx, name, connection); err != nil {
-					return fmt.Errorf("sweep worker %q for controller %q: %w", name, kind.Name, err)
+				if refused, err := kind.Sweep(ctx, name, connection); err != nil {
+					return refused, fmt.Errorf("sweep worker %q for controller %q: %w", name, kind.Name, err)
 				}
 			}
-			return nil
+			return false, nil
 		},
 		finish: func(ctx context.Context) error { return s.enqueueLive(ctx, name, connection) },
-		refused: func() bool {
-			return slices.ContainsFunc(s.kinds, func(kind Kind[C]) bool { return kind.Refused != nil && kind.Refused(name) })
-		},
 	}
 }
 
@@ -112,7 +102,7 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 		if status.State != remote.Connected {
 			return
 		}
-		err := w.once(ctx, status.Since)
+		refused, err := w.once(ctx, status.Since)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -122,7 +112,7 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 			logged = true
 		}
 		// The controllers end the attempts that were placed there, so that the jobs run elsewhere.
-		if w.refused() && !brought {
+		if refused && !brought {
 			brought = w.finish(ctx) == nil
 		}
 		select {
@@ -134,73 +124,12 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 }
 
 // once sweeps the worker for the connection that began at since. Then finish enqueues keys that were held back.
-func (w *sweeper[C]) once(ctx context.Context, since time.Time) error {
-	if err := w.sweep(ctx); err != nil {
-		return err
+func (w *sweeper[C]) once(ctx context.Context, since time.Time) (refused bool, err error) {
+	if refused, err := w.sweep(ctx); err != nil {
+		return refused, err
 	}
 	w.mu.Lock()
 	w.swept = since
 	w.mu.Unlock()
-	return w.finish(ctx)
-}
-
-// holdCheck is how often a held Dispatch is checked again.
-const holdCheck = time.Second
-
-// held wraps a reconciler. Until the worker has been swept, it drops keys for which the reconciler could create a copy.
-// It passes a key whose copy belongs to the current attempt, so that the hub learns the copy's status even if the sweep
-// fails, and a key whose Dispatch is being deleted. While the worker refuses the sweep, all keys pass.
-type held[C Connection] struct {
-	reconcile.Reconciler
-	worker  v1alpha1.ClusterName
-	hub     cache.Cache
-	sweeper *sweeper[C]
-	hold    func(context.Context, *v1alpha1.Dispatch) bool
-	refused func(v1alpha1.ClusterName) bool
-}
-
-// Reconcile implements reconcile.Reconciler. Dropped keys are enqueued again after the sweep.
-func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	dispatch := &v1alpha1.Dispatch{}
-	if err := h.hub.Get(ctx, request.NamespacedName, dispatch, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("get Dispatch %s: %w", request, err)
-	}
-	if dispatch.DeletionTimestamp != nil {
-		return h.Reconciler.Reconcile(ctx, request)
-	}
-	swept := h.sweeper.over()
-	if swept && !h.isHeld(ctx, dispatch) {
-		return h.Reconciler.Reconcile(ctx, request)
-	}
-	current, err := h.hasCurrentCopy(ctx, dispatch)
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case current, !swept && h.refused != nil && h.refused(h.worker) && !h.isHeld(ctx, dispatch):
-		return h.Reconciler.Reconcile(ctx, request)
-	case swept:
-		return reconcile.Result{RequeueAfter: holdCheck}, nil
-	}
-	return reconcile.Result{}, nil
-}
-
-// isHeld is true for a Dispatch whose attempt has no copy here yet, while Hold forbids the first copy.
-func (h held[C]) isHeld(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	return h.hold != nil && d.Spec.Cluster == h.worker && record.LacksCopy(d) && h.hold(ctx, d)
-}
-
-// hasCurrentCopy is true if the worker's cache has a copy of the Dispatch's current attempt.
-func (h held[C]) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) (bool, error) {
-	if d.UID == "" {
-		return false, nil
-	}
-	key, copy := client.ObjectKeyFromObject(d), trainjobs.New()
-	if err := h.sweeper.connection.Cache().Get(ctx, key, copy, client.UnsafeDisableDeepCopy); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("get TrainJob %s on worker %q: %w", key, h.worker, err)
-		}
-		return false, nil
-	}
-	relation := record.RelationOf(d, copy, record.Known{})
-	return relation == record.Current || relation == record.Second, nil
+	return false, w.finish(ctx)
 }

@@ -12,18 +12,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -57,8 +48,8 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 	finished := 0
 	w := &sweeper[*link]{
 		connection: connection, clock: clocktesting.NewFakeClock(first), log: logr.Discard(),
-		sweep: func(context.Context) error { return nil }, finish: func(context.Context) error { finished++; return nil },
-		refused: func() bool { return false },
+		sweep:  func(context.Context) (bool, error) { return false, nil },
+		finish: func(context.Context) error { finished++; return nil },
 	}
 	if w.over() {
 		t.Error("swept before any sweep")
@@ -112,19 +103,18 @@ func testSweepIsTriedAgain(t *testing.T, refused bool, want []string) {
 		connection: connection, clock: clock,
 		log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
 	}
-	w.sweep = func(context.Context) error {
+	w.sweep = func(context.Context) (bool, error) {
 		calls = append(calls, "sweep")
 		sweeps++
 		if w.over() {
 			t.Error("swept before the sweep has worked")
 		}
 		if sweeps < 4 {
-			return errors.New("refused")
+			return refused, errors.New("refused")
 		}
-		return nil
+		return false, nil
 	}
 	w.finish = func(context.Context) error { calls = append(calls, "finish"); return nil }
-	w.refused = func() bool { return refused }
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -145,87 +135,5 @@ func testSweepIsTriedAgain(t *testing.T, refused bool, want []string) {
 	check.Diff(t, want, calls, "calls")
 	if len(lines) != 1 {
 		t.Errorf("%d lines in the log, want 1: %v", len(lines), lines)
-	}
-}
-
-// objects is a cache with at most one object of each kind.
-type objects struct {
-	cache.Cache
-	dispatch *v1alpha1.Dispatch
-	copy     *unstructured.Unstructured
-}
-
-// Get implements client.Reader.
-func (o objects) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	switch object := object.(type) {
-	case *v1alpha1.Dispatch:
-		if o.dispatch != nil {
-			o.dispatch.DeepCopyInto(object)
-			return nil
-		}
-	case *unstructured.Unstructured:
-		if o.copy != nil {
-			o.copy.DeepCopyInto(object)
-			return nil
-		}
-	}
-	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-}
-
-// unswept is a connection to a worker that has not been swept.
-type unswept struct {
-	link
-	copies objects
-}
-
-func (u *unswept) Cache() cache.Cache { return u.copies }
-
-// TestKeysBeforeTheSweep checks which keys a controller gets before its worker is swept: those whose copy is there, so
-// that nothing can be created. The UID on record counts more than labels and annotations, which somebody may have edited.
-func TestKeysBeforeTheSweep(t *testing.T) {
-	for name, test := range map[string]struct {
-		reason          string
-		recorded        types.UID
-		origin, attempt string
-		absent          bool
-		want            bool
-	}{
-		"Current":  {reason: "the hub learns the status", origin: "origin", attempt: "2", want: true},
-		"Edited":   {reason: "it is the copy on record", recorded: "copy", origin: "other", attempt: "9", want: true},
-		"Second":   {reason: "the attempt has had a copy", recorded: "another", origin: "origin", attempt: "2", want: true},
-		"Older":    {reason: "the sweep deletes it", origin: "origin", attempt: "1"},
-		"OtherJob": {reason: "the record does not speak of it", origin: "other", attempt: "2"},
-		"Absent":   {reason: "one could be created", absent: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := &v1alpha1.Dispatch{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "dispatch"},
-				Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "origin"}, Cluster: "here", Attempt: 2},
-			}
-			if test.recorded != "" {
-				d.Status.Attempt, d.Status.CopyUID = 2, test.recorded
-				d.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue}}
-			}
-			connection := &unswept{}
-			if !test.absent {
-				copy := trainjobs.New()
-				copy.SetUID("copy")
-				copy.SetLabels(map[string]string{v1alpha1.LabelHub: "hub", v1alpha1.LabelOriginUID: test.origin})
-				copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: test.attempt})
-				connection.copies.copy = copy
-			}
-			passed := false
-			h := held[*unswept]{
-				worker: "here", hub: objects{dispatch: d}, sweeper: &sweeper[*unswept]{connection: connection},
-				Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-					passed = true
-					return reconcile.Result{}, nil
-				}),
-			}
-			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}
-			if _, err := h.Reconcile(t.Context(), request); err != nil || passed != test.want {
-				t.Errorf("passed: %t, %v; want %t: %s", passed, err, test.want, test.reason)
-			}
-		})
 	}
 }

@@ -104,15 +104,15 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		// seed is the first seed.
 		seed uint64
 	}{
-		"AgentStopsNothing": {"A fenced copy runs on, and the job is placed anew.", world.Broken{AgentStopsNothing: true}, "runs twice", nil, 2},
-		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil, 1},
-		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}, 77},
-		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil, 2},
-		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}, 50},
-		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}, 43},
-		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil, 4},
-		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}, 50},
-		"NoLocks":           {"Who writes last has written.", world.Broken{NoLocks: true}, "", nil, 12},
+		"AgentStopsNothing": {"A fenced copy runs on, and the job is placed anew.", world.Broken{AgentStopsNothing: true}, "runs twice", nil, 6},
+		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil, 2},
+		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}, 100},
+		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil, 29},
+		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}, 108},
+		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}, 54},
+		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil, 5},
+		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}, 2103},
+		"NoLocks":           {"Who writes last has written.", world.Broken{NoLocks: true}, "", nil, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -96,17 +96,17 @@ func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstru
 	if job == nil {
 		return fmt.Sprintf("the hub has no TrainJob %s to adopt it; create it there, suspended or not, and it is adopted", key), nil
 	}
-	hub, err := d.stored.recordsOf(ctx, copy)
+	hub, err := d.stored.see(ctx, d.here, copy)
 	if err != nil {
 		return "", err
 	}
-	if refusal := unassignable(job, hub.dispatch, d.managedBy); refusal != "" {
+	if refusal := unassignable(job, hub.Dispatch, d.managedBy); refusal != "" {
 		return refusal, nil
 	}
 	attempt := max(record.AttemptOn(copy), record.NextAttempt(d.suspects.rival(key, job.GetUID())))
 	recorded := int32(0)
-	if hub.dispatch != nil {
-		recorded = hub.dispatch.Spec.Attempt
+	if hub.Dispatch != nil {
+		recorded = hub.Dispatch.Spec.Attempt
 		attempt = max(attempt, record.NextAttempt(recorded))
 	}
 	tombstones, err := records.Tombstones(ctx, d.hub, job.GetUID())

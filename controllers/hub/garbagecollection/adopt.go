@@ -29,25 +29,25 @@ type adopter struct {
 // adopt puts a copy on record whose attempt is later than the hub knows, as after a restore from a backup. One write
 // raises the Dispatch to the attempt of the copy. The job's copies on other workers are outdated then. The mirror
 // writes the status, as for every copy.
-func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
-	d := hub.dispatch.DeepCopy()
+func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub judgement.Seen) error {
+	d := hub.Dispatch.DeepCopy()
 	if d == nil {
-		d = record.New(hub.job, 0)
+		d = record.New(hub.Job, 0)
 	}
 	found := v1alpha1.DispatchSpec{
 		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority,
 	}
-	a.fillDemand(ctx, hub.job, &found)
+	a.fillDemand(ctx, hub.Job, &found)
 	record.Adopt(d, found)
 	var err error
-	if hub.dispatch == nil {
+	if hub.Dispatch == nil {
 		err = a.records.Create(ctx, d)
 	} else {
-		err = a.records.Patch(ctx, hub.dispatch, d)
+		err = a.records.Patch(ctx, hub.Dispatch, d)
 	}
 	if err == nil {
-		a.recordAdopted(hub.job, d)
+		a.recordAdopted(hub.Job, d)
 	}
 	return err
 }

@@ -31,18 +31,18 @@ type attempts struct {
 // places the job with a higher attempt. If the later attempt is too high to be believed, the hub counts on by
 // maxSkipped. Then either the worker says so again until the hub gets there, or the job is placed on a worker that does
 // not lie.
-func (a attempts) heed(ctx context.Context, copy client.Object, hub hubRecords) error {
+func (a attempts) heed(ctx context.Context, copy client.Object, cached *v1alpha1.Dispatch) error {
 	later := laterAttempt(copy)
-	if later == 0 || hub.dispatch == nil || copy.GetDeletionTimestamp() != nil {
+	if later == 0 || cached == nil || copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	// The cache may lag behind a later attempt that is on record. Then there is nothing to believe.
-	stored, err := a.stored.recordsOf(ctx, copy)
+	stored, err := a.stored.see(ctx, a.here, copy)
 	if err != nil {
 		return err
 	}
-	d := stored.dispatch
-	if judgement.Of(stored.seen(a.here, copy)).Copy != judgement.Needed || d == nil || d.Spec.Attempt != record.AttemptOn(copy) || d.Spec.TrainJob.UID != record.OriginOn(copy) {
+	d := stored.Dispatch
+	if judgement.Of(stored).Copy != judgement.Needed || d == nil || d.Spec.Attempt != record.AttemptOn(copy) || d.Spec.TrainJob.UID != record.OriginOn(copy) {
 		return nil
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",

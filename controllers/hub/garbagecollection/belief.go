@@ -52,11 +52,11 @@ func believable(recorded, attempt int32) int32 {
 }
 
 // recordedAttempt is the last attempt that the hub has on record for the job of a copy, 0 if it has none.
-func recordedAttempt(copy client.Object, hub hubRecords) int32 {
-	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != record.OriginOn(copy) {
+func recordedAttempt(copy client.Object, hub judgement.Seen) int32 {
+	if hub.Dispatch == nil || hub.Dispatch.Spec.TrainJob.UID != record.OriginOn(copy) {
 		return 0
 	}
-	return hub.dispatch.Spec.Attempt
+	return hub.Dispatch.Spec.Attempt
 }
 
 // belief says whether the manager believes a copy of a later attempt than the hub knows.
@@ -73,9 +73,9 @@ type belief struct {
 // worker can write anything on a copy. So a claim to a job on record elsewhere counts only if the worker on record
 // lacks it.
 func (b belief) doubt(
-	ctx context.Context, copy *unstructured.Unstructured, hub hubRecords, held suspect,
+	ctx context.Context, copy *unstructured.Unstructured, hub judgement.Seen, held suspect,
 ) (doubt, time.Duration, error) {
-	d, attempt := hub.dispatch, record.AttemptOn(copy)
+	d, attempt := hub.Dispatch, record.AttemptOn(copy)
 	recorded := recordedAttempt(copy, hub)
 	accepted, err := b.decisions.isAccepted(ctx, copy)
 	if err != nil {

@@ -14,17 +14,16 @@
 //   - Sweep runs each time a worker is connected, before anything may be created there (package perworker). It lists
 //     the copies at the worker's API server, deletes the outdated copies, and tells the Quarantine about the unknown
 //     copies.
-//   - The reconciler, one for each worker, does what judgement.Of says about a copy. Its keys are the keys of copies, and
-//     the names of Tombstones, which have no namespace.
-//   - The reconciler leaves the rest to its parts: retirement (finished copies), leftovers (JobSets without a copy),
-//     execution (Tombstones), attempts (the count of attempts), and investigator (unknown copies). The investigator has
-//     belief (does the manager believe an attempt?), adopter and decisions (of an admin).
+//   - The Collector, one for each worker, does what judgement.Of says about a TrainJob, for the controller of the worker's
+//     copies (package mirror). It leaves the work to its parts: retirement (finished copies), leftovers (JobSets without a
+//     copy), execution (Tombstones), attempts (the count of attempts), and investigator (unknown copies). The investigator
+//     has belief (does the manager believe an attempt?), adopter and decisions (of an admin).
 //   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it
-//     places a job (Of). The mirrors ask it before they create a copy (Holds). It writes the status of WorkerClusters.
+//     places a job (Of). The Collectors ask it before a first copy is created (Holds). It writes the status of WorkerClusters.
 //
 // # Unknown copies
 //
-// A copy is a suspect if the caches of hub and worker show no record of it. The reconciler then asks the API servers
+// A copy is a suspect if the caches of hub and worker show no record of it. The investigator then asks the API servers
 // (investigate.go): first the hub's, then the worker's, because a record is written before its copy and deleted after
 // it. Until it has asked them, only the job with the suspect's origin UID has to wait. Once it is certain that the copy
 // is unknown, each job of its name has to wait, if the copy was there when this process first looked at the worker. The

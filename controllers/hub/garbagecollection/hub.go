@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,29 +17,17 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// hubRecords are what the hub has under the name of a copy. Each may be nil.
-type hubRecords struct {
-	dispatch   *v1alpha1.Dispatch
-	tombstones []v1alpha1.Tombstone
-	job        *unstructured.Unstructured
-}
-
-// seen is what is known of a copy on a worker.
-func (h *hubRecords) seen(here judgement.Worker, copy client.Object) judgement.Seen {
-	return judgement.Seen{Here: here, Job: h.job, Dispatch: h.dispatch, Tombstones: h.tombstones, Copy: copy}
-}
-
 // hubReader reads what the hub has on record: from the hub's caches, or from its API server.
 type hubReader struct{ client.Reader }
 
-// recordsOf reads the Dispatch and the Tombstones of a copy. It does not read the job.
-func (h hubReader) recordsOf(ctx context.Context, copy client.Object) (hubRecords, error) {
-	var found hubRecords
+// see reads the Dispatch and the Tombstones of a copy on a worker. It does not read the job.
+func (h hubReader) see(ctx context.Context, here judgement.Worker, copy client.Object) (judgement.Seen, error) {
+	found := judgement.Seen{Here: here, Copy: copy}
 	var err error
-	if found.dispatch, err = records.Dispatch(ctx, h, client.ObjectKeyFromObject(copy)); err != nil {
+	if found.Dispatch, err = records.Dispatch(ctx, h, client.ObjectKeyFromObject(copy)); err != nil {
 		return found, err
 	}
-	found.tombstones, err = h.tombstones(ctx, record.OriginOn(copy), record.AttemptOn(copy))
+	found.Tombstones, err = h.tombstones(ctx, record.OriginOn(copy), record.AttemptOn(copy))
 	return found, err
 }
 

@@ -5,11 +5,11 @@ package garbagecollection
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -36,87 +36,86 @@ type investigator struct {
 // no record, and the copy still exists after that, it never had one: a record is written before its copy, and deleted
 // after.
 func (i *investigator) investigate(
-	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, cached hubRecords,
-) (reconcile.Result, error) {
+	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, cached judgement.Seen,
+) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(copy)
 	held := i.suspects.see(copy)
 	var err error
-	if cached.job, err = records.Job(ctx, i.hub, key); err != nil {
-		return reconcile.Result{}, err
+	if cached.Job, err = records.Job(ctx, i.hub, key); err != nil {
+		return 0, err
 	}
 	if held.certain && copy.GetDeletionTimestamp() == nil && i.judge(copy, cached) == judgement.Unknown {
-		return reconcile.Result{}, i.decisions.carryOut(ctx, worker, copy) // Nothing has changed.
+		return 0, i.decisions.carryOut(ctx, worker, copy) // Nothing has changed.
 	}
-	stored, err := i.stored.recordsOf(ctx, copy)
+	stored, err := i.stored.see(ctx, i.here, copy)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
-	if stored.job, err = records.Job(ctx, i.stored, key); err != nil {
-		return reconcile.Result{}, err
+	if stored.Job, err = records.Job(ctx, i.stored, key); err != nil {
+		return 0, err
 	}
 	existing, err := worker.Find(ctx, key)
 	switch {
 	case err != nil:
-		return reconcile.Result{}, err
+		return 0, err
 	case existing == nil, existing.GetUID() != copy.GetUID(), !isOurs(existing, i.hubID):
-		return reconcile.Result{}, nil // The cache will show it.
+		return 0, nil // The cache will show it.
 	}
 	return i.conclude(ctx, worker, existing, stored)
 }
 
 // judge judges a copy as if the API servers had said all this.
-func (i *investigator) judge(copy client.Object, hub hubRecords) judgement.Copy {
-	seen := hub.seen(i.here, copy)
-	seen.Asked, seen.ManagedBy = true, i.managedBy
+func (i *investigator) judge(copy client.Object, seen judgement.Seen) judgement.Copy {
+	seen.Copy, seen.Asked, seen.ManagedBy = copy, true, i.managedBy
 	seen.Rival = i.suspects.rival(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
 	return judgement.Of(seen).Copy
 }
 
 // conclude decides about a copy by what the API servers of hub and worker say.
 func (i *investigator) conclude(
-	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub hubRecords,
-) (reconcile.Result, error) {
+	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub judgement.Seen,
+) (time.Duration, error) {
 	key, what := client.ObjectKeyFromObject(copy), i.judge(copy, hub)
 	switch what {
 	case judgement.Gone, judgement.Needed, judgement.Retained: // The hub's cache will show this too, and there may be no event for it.
 		i.suspects.release(key)
-		return reconcile.Result{RequeueAfter: goneCheck}, nil
+		return goneCheck, nil
 	case judgement.Outdated:
 		i.suspects.release(key)
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 	}
 	held := i.suspects.see(copy)
 	switch what {
 	case judgement.Orphaned: // Nothing waits for the copy.
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Adoptable:
 		return i.believe(ctx, worker, copy, hub, held)
 	case judgement.Postponed:
-		return reconcile.Result{RequeueAfter: goneCheck}, nil
+		return goneCheck, nil
 	default:
-		return reconcile.Result{}, i.quarantine(ctx, worker, copy, held)
+		return 0, i.quarantine(ctx, worker, copy, held)
 	}
 }
 
 // believe adopts a copy, or says why the hub does not believe that it is the job's copy.
 func (i *investigator) believe(
-	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub hubRecords, held suspect,
-) (reconcile.Result, error) {
-	if held.doubt.isFalse() && record.AttemptOf(hub.dispatch).Live() && i.here.IsNamedBy(hub.dispatch) {
+	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub judgement.Seen, held suspect,
+) (time.Duration, error) {
+	if held.doubt.isFalse() && record.AttemptOf(hub.Dispatch).Live() && i.here.IsNamedBy(hub.Dispatch) {
 		// The copy has the name that the job's own copy needs.
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	}
 	why, due, err := i.belief.doubt(ctx, copy, hub, held)
 	switch {
 	case err != nil:
-		return reconcile.Result{}, err
+		return 0, err
 	case why.reason == "":
-		return reconcile.Result{}, i.adopter.adopt(ctx, copy, hub)
+		return 0, i.adopter.adopt(ctx, copy, hub)
 	}
 	held.told = held.told && held.doubt.reason == why.reason
 	held.doubt = why
-	return reconcile.Result{RequeueAfter: due}, i.quarantine(ctx, worker, copy, held)
+	return due, i.quarantine(ctx, worker, copy, held)
 }
 
 // quarantine leaves a copy alone, reports it, and does what an admin has decided about it.
@@ -135,23 +134,23 @@ func (i *investigator) quarantine(
 // copy is gone and that nothing of it remains.
 func (i *investigator) missing(
 	ctx context.Context, worker workerClient, key types.NamespacedName, held suspect,
-) (reconcile.Result, error) {
+) (time.Duration, error) {
 	existing, err := worker.Find(ctx, key)
 	switch {
 	case err != nil:
-		return reconcile.Result{}, err
+		return 0, err
 	case existing != nil && existing.GetUID() == held.uid && isOurs(existing, i.hubID):
-		return reconcile.Result{RequeueAfter: goneCheck}, nil // The cache will show it.
+		return goneCheck, nil // The cache will show it.
 	case existing == nil || existing.GetUID() != held.uid: // Otherwise it is a TrainJob of the worker now.
 		if remains, err := worker.Remains(ctx, key, copies.Gone{UID: held.uid, Beside: existing}); remains || err != nil {
 			held.certain = false // An admin has nothing left to decide.
 			i.suspects.hold(key, held)
-			return reconcile.Result{RequeueAfter: goneCheck}, err
+			return goneCheck, err
 		}
 	}
 	if kept, err := i.attempts.keep(ctx, key, held); !kept || err != nil {
-		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, err
+		return requeue.ConflictDelay, err
 	}
 	i.suspects.release(key)
-	return reconcile.Result{}, nil
+	return 0, nil
 }

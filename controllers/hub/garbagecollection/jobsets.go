@@ -13,16 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/judgement"
@@ -64,13 +58,13 @@ func (l *leftovers) wait(key types.NamespacedName, now time.Time) time.Duration 
 }
 
 // disconnected returns when to look at a key while the worker is not connected: later if its JobSet waits, else never.
-func (l *leftovers) disconnected(key types.NamespacedName) reconcile.Result {
+func (l *leftovers) disconnected(key types.NamespacedName) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.since[key]; known {
-		return reconcile.Result{RequeueAfter: leftoverTime}
+		return leftoverTime
 	}
-	return reconcile.Result{}
+	return 0
 }
 
 func (l *leftovers) forget(key types.NamespacedName) {
@@ -81,19 +75,19 @@ func (l *leftovers) forget(key types.NamespacedName) {
 
 // clear deletes the JobSet of a deleted finished copy if the worker's garbage collector has not deleted it. The
 // finished Dispatch is the record that permits this: it names the UID of the copy.
-func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
+func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.NamespacedName) (time.Duration, error) {
 	jobSet, owner, err := l.find(ctx, key)
 	if err != nil || jobSet == nil {
 		l.forget(key)
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	if left := l.wait(key, l.clock.Now()); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+		return left, nil
 	}
 	l.forget(key)
 	existing, err := worker.Find(ctx, key)
 	if err != nil || existing != nil && existing.GetUID() == owner {
-		return reconcile.Result{}, err // The cache will show it.
+		return 0, err // The cache will show it.
 	}
 	uid := jobSet.GetUID()
 	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
@@ -103,10 +97,10 @@ func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.Na
 		if apierrors.IsForbidden(err) { // Another try would not help. "kubectl trainyard join" grants the permission.
 			failed = reconcile.TerminalError(failed)
 		}
-		return reconcile.Result{}, failed
+		return 0, failed
 	}
 	log.FromContext(ctx).Info("Deleted JobSet that a finished copy has left", "uid", uid)
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
 // find returns the JobSet of the finished copy that had this key, and the copy's UID. It returns nil if there is no
@@ -131,28 +125,4 @@ func (l *leftovers) find(
 		return nil, "", nil
 	}
 	return jobSet, owner.UID, nil
-}
-
-// JobSetEvents is a source of the keys of all JobSets of TrainJobs that exist when a controller starts: an earlier
-// process may have left one of them to the worker's garbage collector. The end of a copy brings the key of a later
-// JobSet. The controller does not wait for this source: a worker need not permit the hub to read JobSets.
-func JobSetEvents(jobSets cache.Cache) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		informer, err := jobSets.GetInformer(ctx, trainjobs.NewJobSet(), cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch JobSets: %w", err)
-		}
-		first := predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool {
-				return e.IsInInitialList && metav1.GetControllerOfNoCopy(e.Object) != nil
-			},
-			UpdateFunc:  func(event.UpdateEvent) bool { return false },
-			DeleteFunc:  func(event.DeleteEvent) bool { return false },
-			GenericFunc: func(event.GenericEvent) bool { return false },
-		}
-		events := source.Informer{
-			Informer: informer, Handler: &handler.EnqueueRequestForObject{}, Predicates: []predicate.Predicate{first},
-		}
-		return events.Start(ctx, queue)
-	})
 }

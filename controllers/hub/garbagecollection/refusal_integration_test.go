@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -40,10 +41,11 @@ func TestRefusedSweepIsTold(t *testing.T) {
 			s.createCopy(t, "origin", "2")
 			s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: test.err}
 			for range 2 {
-				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
-					t.Fatal("the sweep has worked")
+				if refused, err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil || refused != (test.reason != "") {
+					t.Fatalf("the sweep is refused: %t, %v", refused, err)
 				}
 			}
+			s.expectHold(t, test.reason == "")
 			told := s.report(t, workerName)
 			condition := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
 			if test.reason == "" {
@@ -88,7 +90,7 @@ func TestFailingSweepIsTold(t *testing.T) {
 			s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: test.err}
 			for _, after := range []time.Duration{0, 29 * time.Second} {
 				s.Clock.Step(after)
-				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
+				if _, err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
 					t.Fatal("the sweep has worked")
 				}
 				if words, refused := s.quarantine.SweepRefused(workerName); refused {
@@ -96,7 +98,7 @@ func TestFailingSweepIsTold(t *testing.T) {
 				}
 			}
 			s.Clock.Step(time.Second)
-			_ = garbagecollection.Sweep(t.Context(), *s.options[workerName])
+			_, _ = garbagecollection.Sweep(t.Context(), *s.options[workerName])
 			if words, refused := s.quarantine.SweepRefused(workerName); refused != test.want || refused && !strings.Contains(words, "no leader") {
 				t.Errorf("SweepRefused() = %q, %t, want %t", words, refused, test.want)
 			}
@@ -105,5 +107,18 @@ func TestFailingSweepIsTold(t *testing.T) {
 				t.Errorf("the condition is %+v", condition)
 			}
 		})
+	}
+}
+
+// expectHold checks whether a job that is placed on a worker that was not swept has to wait. Where the sweep is refused,
+// it does not, so that it can be given back.
+func (s *scene) expectHold(t *testing.T, waits bool) {
+	t.Helper()
+	options := *s.options[workerName]
+	options.Swept = func() bool { return false }
+	seen := judgement.Seen{Dispatch: &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: otherName, Attempt: 1}}}
+	must(t, garbagecollection.NewCollector(options).See(t.Context(), &seen))
+	if (seen.Hold != judgement.Open) != waits {
+		t.Errorf("the job waits: %t, want %t", !waits, waits)
 	}
 }

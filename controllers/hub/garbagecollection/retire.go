@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -38,27 +37,27 @@ type retirement struct {
 // age on the hub, from the Dispatch's Finished condition: clocks of two clusters are not compared.
 func (r *retirement) retire(
 	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
-) (reconcile.Result, error) {
+) (time.Duration, error) {
 	retention, err := r.retentionOf(ctx, copy)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	end := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchFinished).LastTransitionTime
 	waited := r.clock.Since(end.Time) - retention
 	if waited < 0 {
-		return reconcile.Result{RequeueAfter: -waited}, nil
+		return -waited, nil
 	}
 	if copy.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	busy := r.busy != nil && r.burst.lasts(r.busy(), r.clock.Now())
 	if later := nextLook(waited, busy); later > 0 {
-		return reconcile.Result{RequeueAfter: later}, nil
+		return later, nil
 	}
 	if r.mayHavePods(ctx, copy) {
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "retention")
+		return 0, worker.deleteCopy(ctx, copy, "retention")
 	}
-	return reconcile.Result{}, worker.deleted(ctx, "retention", worker.DeleteFinished(ctx, copy))
+	return 0, worker.deleted(ctx, "retention", worker.DeleteFinished(ctx, copy))
 }
 
 // retentionOf returns the retention from the policy of the hub's job, and zero if there is no job.

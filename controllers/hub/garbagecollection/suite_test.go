@@ -235,7 +235,8 @@ func (s *scene) collectOn(t *testing.T, on v1alpha1.ClusterName, key client.Obje
 
 func (s *scene) sweep(t *testing.T, on v1alpha1.ClusterName) {
 	t.Helper()
-	must(t, garbagecollection.Sweep(t.Context(), *s.options[on]))
+	_, err := garbagecollection.Sweep(t.Context(), *s.options[on])
+	must(t, err)
 	s.settle(t)
 }
 

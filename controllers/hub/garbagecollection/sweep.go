@@ -23,14 +23,15 @@ const sweepPage = 500
 // and copies that Tombstones name. It asks the worker's API server, because after a time without connection the caches
 // may lack copies. The quarantine holds the copies that the hub does not know, and the reconciler looks at them.
 //
-// If the worker refuses the sweep, its status says why until a sweep succeeds.
-func Sweep(ctx context.Context, o Options) error {
+// If the worker refuses the sweep, its status says why until a sweep succeeds, and refused is true.
+func Sweep(ctx context.Context, o Options) (refused bool, err error) {
 	s := &sweep{
 		here: o.here(), hubID: o.HubID, hub: hubReader{o.Hub}, known: o.suspects(), found: map[types.NamespacedName]suspect{},
 	}
-	err := s.run(ctx, o.Worker)
+	err = s.run(ctx, o.Worker)
 	o.Quarantine.sweepEnded(o.Cluster, err)
-	return err
+	_, refused = o.Quarantine.SweepRefused(o.Cluster)
+	return refused, err
 }
 
 // sweep is one sweep of one worker.
@@ -79,12 +80,12 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 
 // visit deletes one copy if it is outdated, and adds it to the suspects if the hub does not know it.
 func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.PartialObjectMetadata) error {
-	hub, err := s.hub.recordsOf(ctx, copy)
+	seen, err := s.hub.see(ctx, s.here, copy)
 	if err != nil {
 		return err
 	}
 	copy.SetGroupVersionKind(trainjobs.GroupVersionKind) // The items of a list have no kind.
-	switch judgement.Of(hub.seen(s.here, copy)).Copy {
+	switch judgement.Of(seen).Copy {
 	case judgement.Outdated:
 		return worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:

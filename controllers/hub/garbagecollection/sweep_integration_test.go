@@ -25,7 +25,10 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/dispatch/judgement"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -77,7 +80,7 @@ func TestSweepFails(t *testing.T) {
 	s.createCopy(t, "origin", "2")
 	refused := errors.New("refused")
 	s.options[workerName].Worker = refusing{Cluster: s.Worker(workerName).Connection, err: refused}
-	if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); !errors.Is(err, refused) {
+	if _, err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); !errors.Is(err, refused) {
 		t.Errorf("Sweep() = %v, want that the worker has refused", err)
 	}
 }
@@ -205,32 +208,62 @@ func TestTombstoneWithoutCopy(t *testing.T) {
 	}
 }
 
-// creator stands for mirror: it creates the missing copy of a Dispatch.
+// creator stands for mirror: it has the collector do its part, and creates the missing copy of a Dispatch.
 type creator struct {
+	*plant
 	hub        client.Client
-	worker     v1alpha1.ClusterName
+	here       judgement.Worker
 	connection *remote.Cluster
-	seen       *atomic.Int32
+	collector  *garbagecollection.Collector
 }
 
-func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	worker, err := c.connection.Client()
+func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
+	key := request.NamespacedName
+	worker, err := copies.Connect(c.here.Name, c.connection)
+	switch {
+	case err != nil:
+		return result, nil //nolint:nilerr // As mirror does.
+	case key.Namespace == "":
+		result.RequeueAfter, err = c.collector.Execute(ctx, worker, key.Name)
+		return result, err
+	}
+	seen := judgement.Seen{Here: c.here}
+	if seen.Dispatch, err = records.Dispatch(ctx, c.hub, key); err != nil {
+		return result, err
+	}
+	copy, err := worker.Cached(ctx, key)
 	if err != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // As mirror does.
+		return result, err
 	}
-	c.seen.Add(1)
-	d := &v1alpha1.Dispatch{}
-	if err := c.hub.Get(ctx, request.NamespacedName, d); err != nil || d.Spec.Cluster != c.worker || d.DeletionTimestamp != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	if copy != nil {
+		seen.Copy = copy
 	}
-	copy := (&scene{key: request.NamespacedName}).newJob()
-	if err := worker.Get(ctx, request.NamespacedName, copy); !apierrors.IsNotFound(err) {
-		return reconcile.Result{}, err
+	if seen.Dispatch != nil { // The job is there.
+		seen.Job = (&scene{key: key}).newJob()
+		seen.Job.SetUID(seen.Dispatch.Spec.TrainJob.UID)
 	}
-	copy = (&scene{key: request.NamespacedName}).newJob()
-	copy.SetLabels(map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(d.Spec.TrainJob.UID)})
-	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: fmt.Sprint(d.Spec.Attempt)})
-	return reconcile.Result{}, worker.Create(ctx, copy)
+	if err := c.collector.See(ctx, &seen); err != nil {
+		return result, err
+	}
+	what := judgement.Of(seen)
+	if result.RequeueAfter, err = c.collector.Collect(ctx, worker, key, copy, seen, what.Copy); err != nil {
+		return result, err
+	}
+	switch what.Attempt {
+	case judgement.HeldBack:
+		c.held.Add(1)
+		result.RequeueAfter = time.Second
+	case judgement.Absent:
+		made := (&scene{key: key}).newJob()
+		made.SetLabels(map[string]string{v1alpha1.LabelHub: stage.HubID, v1alpha1.LabelOriginUID: string(seen.Job.GetUID())})
+		made.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: fmt.Sprint(seen.Dispatch.Spec.Attempt)})
+		err = client.IgnoreAlreadyExists(worker.Create(ctx, made))
+	default: // Mirror serves it.
+	}
+	if what.Attempt != judgement.Waiting {
+		c.served.Add(1)
+	}
+	return result, err
 }
 
 // plant is a manager with the controllers of all workers.
@@ -240,13 +273,11 @@ type plant struct {
 	// blocked refuses each sweep of the first worker while it is true. failures is how many sweeps it has refused.
 	blocked  atomic.Bool
 	failures atomic.Int32
-	// refused: the worker refuses to be swept.
-	refused atomic.Bool
-	// reconciled is how many keys the creator has got, and held how often the quarantine has made it wait.
-	reconciled, held atomic.Int32
+	// served is how many keys did not have to wait for the sweep, and held how often the quarantine has made one wait.
+	served, held atomic.Int32
 }
 
-// newPlant starts garbage collectors and creators as the manager does. A test lets the workers join.
+// newPlant starts creators with collectors as the manager does. A test lets the workers join.
 func newPlant(t *testing.T) *plant {
 	t.Helper()
 	return newPlantIn(t, newScene(t))
@@ -260,7 +291,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	p.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
-			p.members.Enqueue(garbagecollection.Name, worker, key)
+			p.members.Enqueue("creator", worker, key)
 		},
 	})
 	options := func(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
@@ -273,27 +304,19 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 		}
 	}
 	p.members = perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
-		Name: "creator", Concurrency: 2, AfterSweep: true,
-		Refused: func(v1alpha1.ClusterName) bool { return p.refused.Load() },
-		Hold: func(ctx context.Context, d *v1alpha1.Dispatch) bool {
-			held := p.quarantine.Holds(ctx, d)
-			if held {
-				p.held.Add(1)
-			}
-			return held
+		Name: "creator", Concurrency: 2,
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, swept func() bool) (reconcile.Reconciler, error) {
+			o := options(worker, connection)
+			o.Swept = swept
+			return creator{
+				plant: p, hub: mgr.GetClient(), here: judgement.Worker{Name: worker, ClusterID: o.ClusterID}, connection: connection,
+				collector: garbagecollection.NewCollector(o),
+			}, nil
 		},
-		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
-			return creator{hub: mgr.GetClient(), worker: worker, connection: connection, seen: &p.reconciled}, nil
-		},
-	}, perworker.Kind[*remote.Cluster]{
-		Name: garbagecollection.Name, Concurrency: 1,
-		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
-			return garbagecollection.NewReconciler(options(worker, connection)), nil
-		},
-		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
+		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (bool, error) {
 			if worker == workerName && p.blocked.Load() {
 				p.failures.Add(1)
-				return errors.New("blocked")
+				return false, errors.New("blocked")
 			}
 			return garbagecollection.Sweep(ctx, options(worker, connection))
 		},
@@ -328,8 +351,8 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 	if copy := fresh.copyOn(t, workerName); copy != nil {
 		t.Fatal("a copy was created although the worker has not been swept")
 	}
-	if seen := p.reconciled.Load(); seen != 0 {
-		t.Errorf("the creator got %d keys before the sweep", seen)
+	if seen := p.served.Load(); seen != 0 {
+		t.Errorf("%d keys did not wait for the sweep", seen)
 	}
 	must(t, p.members.Join(otherName, p.Worker(otherName).Connection))
 	eventually(t, "copy on the other worker", func(g gomega.Gomega) { g.Expect(elsewhere.copyOn(t, otherName)).NotTo(gomega.BeNil()) })
@@ -369,17 +392,7 @@ func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	p.createCopy(t, "origin", "1")
 	p.blocked.Store(true)
 	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
-	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
-}
-
-// A worker refuses to be swept. The keys of its jobs are still brought, so that mirror can give these jobs back.
-func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
-	p := newPlant(t)
-	p.place(t, "origin", workerName, 1)
-	p.blocked.Store(true)
-	p.refused.Store(true)
-	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
-	eventually(t, "key of the job", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.served.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
 // While a sweep does not finish, deletions on the hub do not wait for it, and nothing is created for a deleted job.
@@ -391,11 +404,11 @@ func TestDeletionsGoOnDuringASweep(t *testing.T) {
 	p.blocked.Store(true)
 	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">", 1)) })
-	if n := p.reconciled.Load(); n != 0 {
+	if n := p.served.Load(); n != 0 {
 		t.Errorf("%d keys before the sweep, want none", n)
 	}
 	must(t, p.Hub.Admin.Delete(t.Context(), d))
-	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.served.Load()).To(gomega.BeNumerically(">", 0)) })
 	d.Finalizers = nil
 	must(t, p.Hub.Admin.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -38,35 +37,35 @@ type execution struct {
 
 // execute deletes the copy that a Tombstone names, and the Tombstone when the worker has neither the copy nor a pod of
 // it that may run. If a late creation makes the copy after that, the copy is unknown and put in quarantine.
-func (e execution) execute(ctx context.Context, worker workerClient, name string) (reconcile.Result, error) {
+func (e execution) execute(ctx context.Context, worker workerClient, name string) (time.Duration, error) {
 	tombstone := &v1alpha1.Tombstone{}
 	if err := e.hub.Get(ctx, client.ObjectKey{Name: name}, tombstone); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		return 0, client.IgnoreNotFound(err)
 	}
 	if tombstone.Spec.ClusterID != e.here.ClusterID {
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	key := types.NamespacedName{Namespace: tombstone.Spec.Namespace, Name: tombstone.Spec.TrainJob.Name}
 	existing, err := worker.Find(ctx, key)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	if existing != nil && !v1alpha1.OfAnotherHub(existing, e.hubID) && judgement.IsCovered(e.here, existing, tombstone) {
-		return reconcile.Result{RequeueAfter: goneCheck}, worker.deleteCopy(ctx, existing, "outdated")
+		return goneCheck, worker.deleteCopy(ctx, existing, "outdated")
 	}
 	// An existing TrainJob of that name is another job's, which could not begin before the name was free.
 	if existing == nil {
 		if remains, err := worker.Remains(ctx, key, copies.Gone{}); remains || err != nil {
-			return reconcile.Result{RequeueAfter: goneCheck}, err
+			return goneCheck, err
 		}
 	}
 	if counts, err := e.counts(ctx, tombstone); counts || err != nil {
-		return reconcile.Result{}, err // The next Dispatch or the end of the job wakes us.
+		return 0, err // The next Dispatch or the end of the job wakes us.
 	}
 	if err := e.hub.Delete(ctx, tombstone, client.Preconditions{UID: &tombstone.UID}); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("delete Tombstone %q: %w", name, err)
+		return 0, fmt.Errorf("delete Tombstone %q: %w", name, err)
 	}
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
 // counts is true while only a Tombstone has the last attempt of a job that goes on: it has no Dispatch that stays.

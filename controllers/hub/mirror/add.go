@@ -6,6 +6,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,13 +24,14 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but SweepRefused, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
+// Options of a mirror. All but Collector, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
 // Budget and Trials are required.
 type Options struct {
 	// Cluster is the worker's name.
@@ -48,8 +50,8 @@ type Options struct {
 	// Lease is the worker's execution lease: the last of the agent's challenges that this hub has answered, and whether
 	// the agent is alive and lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
-	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
-	SweepRefused func() (words string, refused bool)
+	// Collector does the rest on the worker. Nil: nobody does.
+	Collector Collector
 	// JobSetMissing says what to do about a worker that does not serve JobSets, empty for one that does. Nil: it does.
 	JobSetMissing func() string
 	// Policy finds what may be propagated for a job.
@@ -76,11 +78,29 @@ type Options struct {
 	Trials *Trials
 }
 
-// NewReconciler makes the mirror of one worker. Its keys are the keys of the hub's Dispatches and of the worker's
-// copies.
+// Collector does on one worker what is to be done beside the attempts that are on record. Package garbagecollection has
+// it.
+type Collector interface {
+	// See adds to what has been seen of a key what only the Collector knows: Tombstones and Hold.
+	See(ctx context.Context, seen *judgement.Seen) error
+	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept.
+	SweepRefused() (words string, refused bool)
+	// Collect does what has been judged about a copy, nil if there is none.
+	Collect(
+		ctx context.Context, worker copies.Worker, key types.NamespacedName, copy *unstructured.Unstructured, seen judgement.Seen,
+		what judgement.Copy,
+	) (due time.Duration, err error)
+	// Execute executes a Tombstone.
+	Execute(ctx context.Context, worker copies.Worker, tombstone string) (due time.Duration, err error)
+	// Disconnected returns when to look at a key again while the worker is not connected.
+	Disconnected(key types.NamespacedName) (due time.Duration)
+}
+
+// NewReconciler makes the controller of one worker. Its keys are the keys of the hub's Dispatches and of the worker's
+// copies, and the names of Tombstones, which have no namespace.
 func NewReconciler(options Options) reconcile.Reconciler {
-	if options.SweepRefused == nil {
-		options.SweepRefused = func() (string, bool) { return "", false }
+	if options.Collector == nil {
+		options.Collector = nobody{}
 	}
 	if options.JobSetMissing == nil {
 		options.JobSetMissing = func() string { return "" }
@@ -89,8 +109,9 @@ func NewReconciler(options Options) reconcile.Reconciler {
 }
 
 // JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything else that the
-// Dispatch shows of a JobSet changes together with its copy. Nobody waits for the source: a worker may forbid the hub
-// to read JobSets.
+// Dispatch shows of a JobSet changes together with its copy. The JobSets that are there at first come too: an earlier
+// process may have left one to the worker's garbage collector. Nobody waits for the source: a worker may forbid the hub to
+// read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := jobSets.GetInformer(ctx, trainjobs.NewJobSet(), cache.BlockUntilSynced(false))
@@ -119,11 +140,28 @@ func restarted() predicate.Predicate {
 		return c
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return read(e.Object).restarts > 0 },
+		CreateFunc: func(e event.CreateEvent) bool {
+			return e.IsInInitialList && metav1.GetControllerOfNoCopy(e.Object) != nil || read(e.Object).restarts > 0
+		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, now := read(e.ObjectOld), read(e.ObjectNew)
 			return before.restarts != now.restarts || before.startTime != nil && !before.startTime.Equal(now.startTime)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
+}
+
+// nobody is the Collector of a worker on which nothing is collected.
+type nobody struct{}
+
+func (nobody) See(context.Context, *judgement.Seen) error          { return nil }
+func (nobody) SweepRefused() (words string, refused bool)          { return "", false }
+func (nobody) Disconnected(types.NamespacedName) (d time.Duration) { return 0 }
+
+func (nobody) Execute(context.Context, copies.Worker, string) (time.Duration, error) { return 0, nil }
+
+func (nobody) Collect(
+	context.Context, copies.Worker, types.NamespacedName, *unstructured.Unstructured, judgement.Seen, judgement.Copy,
+) (time.Duration, error) {
+	return 0, nil
 }

@@ -3,25 +3,12 @@
 
 // Package mirror brings a placed TrainJob to one worker and its status back to the hub.
 //
-// There is one instance per connected worker, with its own queue, so that a slow worker delays no other. A key is the
-// namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile (reconciler.go) observes all
-// three from caches, adds what this process remembers (attempt.go), and has them judged (judgement.Of). Then act
-// (steps.go) calls the one method for what is to be done about the attempt:
-//
-//	idle          nothing is done: the Dispatch waits, or its attempt or job has ended, or it is another worker's. But if
-//	              jobs would have to be stopped here for the job, a dry run asks the worker first (trial.go)
-//	withdrawing   the TrainJob or the Dispatch goes: delete the copy, and wait for its end (release.go)
-//	released      the copy is gone: let the Dispatch go (release.go)
-//	returned      the worker was lost: say that it is back, and do nothing before that is on record (report.go)
-//	misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done (events.go)
-//	blocked       the copy of an older attempt has the name: garbagecollection deletes it, which wakes us. Or the job is
-//	              suspended and has no copy: placement asks for an eviction, which wakes us (create.go)
-//	conflicting   a foreign TrainJob has the name: the attempt is over (create.go)
-//	absent        bring namespace and runtime to the worker (propagate.go), and create the copy (create.go)
-//	copyDeleted   the copy is gone: the attempt is over when nothing of it is left (evict.go)
-//	mirrored      keep the copy what it should be (keep.go), and bring its status to the hub (status.go, report.go)
-//	evicting      the attempt has to end: delete the copy, and end the attempt when nothing of it is left (evict.go)
-//	finished      the copy has ended: the TrainJob says so at once, and then the Dispatch (status.go)
+// There is one instance per connected worker, with its own queue, so that a slow worker delays no other. It is the only
+// controller of the copies there. A key is the namespace and name that the hub TrainJob, its Dispatch and the copy share,
+// or the name of a Tombstone. Reconcile (reconciler.go) sees all of them, adds what this process remembers (attempt.go),
+// and has them judged once (judgement.Of). What is to be done about the TrainJob that has the name, the Collector does
+// (package garbagecollection). What is to be done about the attempt, act does (steps.go): each of judgement's attempts has
+// one step there, and the fields of a step say what it may touch.
 //
 // A copy has the spec, labels and annotations of its job that copy.go chooses. The worker gets the job's namespace
 // (namespaces.go) and runtime (runtimes.go), and nothing else: no Secrets, ConfigMaps or volumes. answers.go says which
@@ -46,8 +33,7 @@
 // it.
 //
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
-// keys come again with the next connection. Until the worker has been swept, package perworker keeps back the keys for
-// which a copy could be created. The mirror remembers what matters for the seconds in which a cache lags behind our own
+// keys come again with the next connection. The mirror remembers what matters for the seconds in which a cache lags behind our own
 // writes. A process that loses it repeats requests, and assumes the worst of creations that got no answer
 // (unanswered.go).
 package mirror

@@ -12,3 +12,13 @@ func (b *Budget) Drain(now time.Time, ahead time.Duration) {
 		b.writes.ReserveN(now, writesPerSecond)
 	}
 }
+
+// Refusing is the Collector of a worker that has refused to be swept.
+func Refusing(words string) Collector { return refusing{words: words} }
+
+type refusing struct {
+	nobody
+	words string
+}
+
+func (r refusing) SweepRefused() (words string, refused bool) { return r.words, true }

@@ -37,20 +37,35 @@ func (r *reconciler) here() judgement.Worker {
 	return judgement.Worker{Name: r.options.Cluster, ClusterID: r.options.ClusterID}
 }
 
-// Reconcile brings one TrainJob of this worker a step further.
+// holdCheck is how often a key is judged again whose first copy is held back.
+const holdCheck = time.Second
+
+// Reconcile sees what there is of one key, judges it once, and does what is to be done about the TrainJob that has the
+// name, and about the attempt on record.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
 	worker, err := copies.Connect(r.options.Cluster, r.options.Worker)
-	if err != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
+	switch {
+	case err != nil: // Not connected: the keys come again with the next connection.
+		return reconcile.Result{RequeueAfter: r.options.Collector.Disconnected(key)}, nil //nolint:nilerr // It is no failure.
+	case key.Namespace == "":
+		due, err := r.options.Collector.Execute(ctx, worker, key.Name)
+		return requeue.AfterLag(reconcile.Result{RequeueAfter: due}, err)
 	}
-	seen, known, err := r.observe(ctx, worker, request.NamespacedName)
+	seen, known, err := r.observe(ctx, worker, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	what := seen.duty(r.here())
-	log.FromContext(ctx).V(1).Info("Decided", "state", what)
-	due, err := r.actOrTry(ctx, r.stepsFor(worker, seen, known), what, request.NamespacedName)
-	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, err)
+	judged := seen.judged(r.here())
+	if err := r.options.Collector.See(ctx, &judged); err != nil {
+		return reconcile.Result{}, err
+	}
+	what := judgement.Of(judged)
+	log.FromContext(ctx).V(1).Info("Decided", "state", what.Attempt, "copy", what.Copy)
+	collected, collectErr := r.collect(ctx, worker, key, seen, judged, what.Copy)
+	due, actErr := r.actOrTry(ctx, r.stepsFor(worker, seen, known), what.Attempt, key)
+	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, cmp.Or(actErr, collectErr))
+	result.RequeueAfter = requeue.Sooner(result.RequeueAfter, collected)
 	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
 	case asked && seconds > 0:
 		log.FromContext(ctx).Info("The API server asks to retry later", "reason", err.Error(), "seconds", seconds)
@@ -59,6 +74,19 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	return result, nil
+}
+
+// collect does what is to be done about the TrainJob that the cache shows. It returns when to look again.
+func (r *reconciler) collect(
+	ctx context.Context, worker copies.Worker, key types.NamespacedName, seen *observation, judged judgement.Seen, what judgement.Copy,
+) (time.Duration, error) {
+	copy := seen.copy
+	if seen.believed {
+		copy, what = nil, judgement.Gone
+	}
+	due, err := r.options.Collector.Collect(ctx, worker, key, copy, judged, what)
+	result, err := requeue.AfterLag(reconcile.Result{RequeueAfter: due}, err)
+	return result.RequeueAfter, err
 }
 
 // actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would take
@@ -81,15 +109,18 @@ func (r *reconciler) actOrTry(ctx context.Context, steps *steps, what judgement.
 func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key types.NamespacedName) (*observation, *attempt, error) {
 	seen := &observation{hubID: r.options.HubID}
 	var err error
-	if seen.dispatch, err = records.Dispatch(ctx, r.options.Hub, key); seen.dispatch == nil {
-		r.attempts.Delete(key)
-		return seen, &attempt{}, err
-	}
-	dispatch := seen.dispatch
-	if seen.job, err = records.Job(ctx, r.options.Hub, key); err != nil {
+	if seen.dispatch, err = records.Dispatch(ctx, r.options.Hub, key); err != nil {
 		return nil, nil, err
 	}
 	if seen.copy, err = worker.Cached(ctx, key); err != nil {
+		return nil, nil, err
+	}
+	dispatch := seen.dispatch
+	if dispatch == nil {
+		r.attempts.Delete(key)
+		return seen, &attempt{}, nil
+	}
+	if seen.job, err = records.Job(ctx, r.options.Hub, key); err != nil {
 		return nil, nil, err
 	}
 	if dispatch.Spec.Cluster != r.options.Cluster || dispatch.IsFinished() {

@@ -39,15 +39,15 @@ type observation struct {
 	well well
 }
 
-// duty judges what is to be done about the attempt on a worker.
-func (f *observation) duty(here judgement.Worker) judgement.Attempt {
+// judged is what is judged of the observation on a worker.
+func (f *observation) judged(here judgement.Worker) judgement.Seen {
 	s := judgement.Seen{
 		Here: here, Job: f.job, Dispatch: f.dispatch, Known: record.Known{HubID: f.hubID, CopyUID: f.uid}, Copied: f.copied,
 	}
 	if f.copy != nil {
 		s.Copy, s.CopyEnded = f.copy, trainjobs.Terminal(f.copy) != nil
 	}
-	return judgement.Of(s).Attempt
+	return s
 }
 
 // presence is what a worker has of an attempt.

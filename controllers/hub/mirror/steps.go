@@ -67,7 +67,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 			cluster: o.Cluster, hubID: o.HubID, hub: o.Hub, hubReader: o.HubReader, connection: o.Worker, worker: worker,
 			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent,
 		},
-		protected: o.Protected, sweepRefused: o.SweepRefused, unsent: o.Unsent, trials: o.Trials, creations: r.creations,
+		protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials, creations: r.creations,
 		verifier: verifier, search: search, kueue: kueue, keeper: s.keeper, reporter: s.reporter, events: s.events,
 	}
 	return s
@@ -89,7 +89,7 @@ func (s *steps) act(ctx context.Context, what judgement.Attempt) (time.Duration,
 	case judgement.Conflicting:
 		due, gone, err := s.creator.conflict(ctx)
 		if gone {
-			return s.act(ctx, s.seen.duty(s.here))
+			return s.act(ctx, judgement.Of(s.seen.judged(s.here)).Attempt)
 		}
 		return due, err
 	case judgement.Misplaced:
@@ -108,7 +108,9 @@ func (s *steps) act(ctx context.Context, what judgement.Attempt) (time.Duration,
 		return s.stopper.withdraw(ctx)
 	case judgement.Released:
 		return s.stopper.release(ctx)
-	case judgement.Idle:
+	case judgement.HeldBack:
+		return holdCheck, nil
+	case judgement.Waiting, judgement.Idle:
 	}
 	return 0, nil
 }

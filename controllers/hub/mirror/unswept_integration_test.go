@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -52,7 +53,7 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 			if test.there != nil {
 				test.there(t, s)
 			}
-			s.options.SweepRefused = func() (string, bool) { return words, true }
+			s.options.Collector = mirror.Refusing(words)
 			if test.inherited {
 				s.options.Inherited = map[types.UID]int32{s.job(t).GetUID(): 1}
 			}

@@ -13,12 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
-	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -157,7 +153,7 @@ func (c *connection) sweep(ctx context.Context, _ types.NamespacedName) (time.Du
 	}
 	since := c.status.Since
 	if !c.manager.world.Broken.NoSweep {
-		if err := garbagecollection.Sweep(ctx, c.manager.collection(c)); err != nil {
+		if _, err := garbagecollection.Sweep(ctx, c.manager.collection(c)); err != nil {
 			return time.Second, nil //nolint:nilerr // It is tried again.
 		}
 	}
@@ -168,38 +164,4 @@ func (c *connection) sweep(ctx context.Context, _ types.NamespacedName) (time.Du
 
 func (c *connection) over() bool {
 	return c.connected() && !c.swept.IsZero() && c.swept.Equal(c.status.Since)
-}
-
-// held does what package perworker does with the keys of mirror: before the sweep, it drops each key that could create
-// something.
-type held struct {
-	reconcile.Reconciler
-	connection *connection
-}
-
-// Reconcile implements reconcile.Reconciler.
-func (h held) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	c := h.connection
-	d := &v1alpha1.Dispatch{}
-	if err := c.manager.hub.Get(ctx, request.NamespacedName, d); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, err
-	}
-	waits := d.Spec.Cluster == c.worker.name && d.DeletionTimestamp == nil && record.LacksCopy(d)
-	isHeld := waits && c.manager.quarantine.Holds(ctx, d)
-	if c.over() && !isHeld || c.hasCurrentCopy(ctx, d) {
-		return h.Reconciler.Reconcile(ctx, request)
-	}
-	if c.over() {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	return reconcile.Result{}, nil
-}
-
-func (c *connection) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	copy := trainjobs.New()
-	if d.UID == "" || c.client.Get(ctx, client.ObjectKeyFromObject(d), copy, client.UnsafeDisableDeepCopy) != nil {
-		return false
-	}
-	relation := record.RelationOf(d, copy, record.Known{})
-	return relation == record.Current || relation == record.Second
 }

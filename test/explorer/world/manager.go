@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/dispatch/judgement"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
@@ -90,15 +91,11 @@ func (m *Manager) start(behind int) {
 		Leading: m.certain, Clock: m.clock,
 	})
 	m.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
-		Hub: m.hub, Recorder: silent{}, Clock: m.clock, Enqueue: m.collect,
+		Hub: m.hub, Recorder: silent{}, Clock: m.clock, Enqueue: m.enqueue,
 	})
 	m.quarantine.Subscribe(func(key types.NamespacedName) { m.wake(key) })
 	m.placer = &placer{manager: m, began: m.clock.Now(), remembered: map[types.UID]int32{}, asked: map[types.UID]asked{}}
-	m.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {
-		if l := m.loop("mirror " + string(worker)); l != nil {
-			l.Add(key)
-		}
-	}, m.clock)
+	m.trials = mirror.NewTrials(m.enqueue, m.clock)
 	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
 	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
 		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Agents: agents{m.keeper.Agents(), w.Broken.NoWaitForStop, m.clock},
@@ -157,21 +154,18 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 		Server: s, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
 		Indexes: map[string]func(client.Object) []string{remote.IndexJobSet: jobSetOf},
 	}
-	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
+	var collector mirror.Collector = garbagecollection.NewCollector(m.collection(c))
+	if m.world.Broken.NoCollector {
+		collector = idle{collector}
+	}
+	mirrors := m.add("mirror "+name, true, mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
 		Lease:  func() (string, bool) { return m.keeper.Agents().Valid(c.worker.name, c.worker.id) },
-		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited, Trials: m.trials,
-	})})
-	collector := m.add("gc "+name, false, garbagecollection.NewReconciler(m.collection(c)))
-	if m.world.Broken.NoCollector {
-		collector.reconciler = reconcileFunc(func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil })
-	}
+		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited, Trials: m.trials, Collector: collector,
+	}))
 	leases := m.add("lease "+name, false, m.keeper.For(c.worker.name, c))
 	m.add("sweep "+name, false, reconcileFunc(c.sweep))
-	copies := func(change memory.Change) {
-		mirrors.Add(change.Key)
-		collector.Add(change.Key)
-	}
+	copies := func(change memory.Change) { mirrors.Add(change.Key) }
 	ours := func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelHub] == hubID }
 	for _, f := range []*feed{
 		{name: "TrainJobs", view: s.NewView(memory.TrainJob, 0, ours), tell: copies},
@@ -191,7 +185,7 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 func (m *Manager) collection(c *connection) garbagecollection.Options {
 	return garbagecollection.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, ManagedBy: managedBy, Hub: m.hub, HubReader: m.live, Worker: c,
-		WorkerCache: c.client, Quarantine: m.quarantine, Others: m.other, Recorder: silent{}, Clock: m.clock,
+		WorkerCache: c.client, Swept: c.over, Quarantine: m.quarantine, Others: m.other, Recorder: silent{}, Clock: m.clock,
 		Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 	}
 }
@@ -206,12 +200,25 @@ func (m *Manager) other(name v1alpha1.ClusterName, _ types.UID) (copies.Connecti
 	return nil, false
 }
 
-// collect brings a key to the garbage collector of a worker.
-func (m *Manager) collect(worker v1alpha1.ClusterName, key types.NamespacedName) {
-	if l := m.loop("gc " + string(worker)); l != nil {
+// enqueue brings a key to the mirror of a worker.
+func (m *Manager) enqueue(worker v1alpha1.ClusterName, key types.NamespacedName) {
+	if l := m.loop("mirror " + string(worker)); l != nil {
 		l.Add(key)
 	}
 }
+
+// idle collects nothing.
+type idle struct{ mirror.Collector }
+
+// Collect implements mirror.Collector.
+func (idle) Collect(
+	context.Context, copies.Worker, types.NamespacedName, *unstructured.Unstructured, judgement.Seen, judgement.Copy,
+) (time.Duration, error) {
+	return 0, nil
+}
+
+// Execute implements mirror.Collector.
+func (idle) Execute(context.Context, copies.Worker, string) (time.Duration, error) { return 0, nil }
 
 // contacts are the connections as failover sees them.
 type contacts struct{ *Manager }

@@ -38,7 +38,7 @@ func (m *Manager) workerSeen(change memory.Change) {
 	if change.Before != nil && change.After != nil && !equality.Semantic.DeepEqual(change.Before.Object.GetAnnotations(), change.After.Object.GetAnnotations()) {
 		for _, c := range m.connections {
 			for _, copy := range c.known() {
-				m.collect(c.worker.name, copy)
+				m.enqueue(c.worker.name, copy)
 			}
 		}
 	}
@@ -100,11 +100,7 @@ func (m *Manager) dispatchSeen(change memory.Change) {
 
 // dispatched brings a Dispatch to the controllers of its worker.
 func (m *Manager) dispatched(d *v1alpha1.Dispatch) {
-	for _, kind := range []string{"mirror ", "gc "} {
-		if l := m.loop(kind + string(d.Spec.Cluster)); l != nil {
-			l.Add(client.ObjectKeyFromObject(d))
-		}
-	}
+	m.enqueue(d.Spec.Cluster, client.ObjectKeyFromObject(d))
 }
 
 // lost brings the worker of a Dispatch to failover, if that is away.
@@ -123,7 +119,7 @@ func (m *Manager) tombstoneSeen(change memory.Change) {
 	tombstone := change.After.Object.(*v1alpha1.Tombstone)
 	for _, k := range m.world.workers {
 		if k.id == tombstone.Spec.ClusterID {
-			m.collect(k.name, change.Key)
+			m.enqueue(k.name, change.Key)
 		}
 	}
 }
@@ -131,7 +127,7 @@ func (m *Manager) tombstoneSeen(change memory.Change) {
 // lookAgain wakes the copies of a name on all workers, and the Tombstones of their cluster.
 func (m *Manager) lookAgain(key types.NamespacedName) {
 	for _, c := range m.connections {
-		m.collect(c.worker.name, key)
+		m.enqueue(c.worker.name, key)
 	}
 	if tombstones := m.hub.Views[memory.Tombstone]; tombstones != nil {
 		for _, version := range tombstones.List() {
@@ -148,8 +144,7 @@ func (m *Manager) enqueueLive(c *connection) {
 		}
 	}
 	for _, key := range c.known() {
-		m.loop("mirror " + string(c.worker.name)).Add(key)
-		m.collect(c.worker.name, key)
+		m.enqueue(c.worker.name, key)
 	}
 }
 

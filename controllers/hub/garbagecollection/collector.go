@@ -12,19 +12,15 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/judgement"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
-	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// Name is the name of the controller.
-const Name = "garbagecollection"
-
-// Options are the options of a garbage collector. All are required but Others, Demand and Busy.
+// Options are the options of a Collector. All are required but Swept, Others, Demand and Busy.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -40,6 +36,8 @@ type Options struct {
 	// list kinds that it does not hold. If it holds pods, they have the index remote.IndexJobSet.
 	Worker      copies.Connection
 	WorkerCache client.Reader
+	// Swept is true if the worker has been swept since it was connected. Nil: always.
+	Swept func() bool
 	// Others returns the connections to the other workers. A worker may show a later attempt of a job that is on record
 	// elsewhere. The manager believes this worker only if the worker on record says that it does not have the job. If
 	// Others is nil, the manager does not believe it.
@@ -60,15 +58,14 @@ type Options struct {
 	Clock clock.Clock
 }
 
-// NewReconciler makes the garbage collector of one worker. Its keys are the keys of the worker's copies and of their
-// Dispatches. A key without a namespace is the name of a Tombstone.
-func NewReconciler(o Options) reconcile.Reconciler {
+// NewCollector makes the Collector of one worker.
+func NewCollector(o Options) *Collector {
 	here, hub, stored := o.here(), hubReader{o.Hub}, hubReader{o.HubReader}
 	attempts := attempts{here: here, hub: o.Hub, stored: stored}
 	suspects := o.suspects()
 	decisions := decisions{here: here, managedBy: o.ManagedBy, hub: hub, stored: stored, suspects: suspects, recorder: o.Recorder}
-	return &reconciler{
-		here: here, connection: o.Worker, hub: hub, suspects: suspects, attempts: attempts,
+	return &Collector{
+		here: here, swept: o.Swept, hub: hub, suspects: suspects, attempts: attempts,
 		retirement: retirement{hub: hub, pods: o.WorkerCache, retention: o.Retention, busy: o.Busy, clock: o.Clock},
 		leftovers:  leftovers{here: here, hub: hub, jobSets: o.WorkerCache, clock: o.Clock},
 		execution:  execution{here: here, hubID: o.HubID, hub: o.Hub},
@@ -89,10 +86,11 @@ func (o *Options) suspects() suspects {
 	return suspects{quarantine: o.Quarantine, worker: o.Cluster, clock: o.Clock}
 }
 
-// reconciler judges copies by what the hub's caches have on record. The rest is done by the parts that it consists of.
-type reconciler struct {
-	here       judgement.Worker
-	connection copies.Connection
+// Collector does what has been judged about the TrainJobs on one worker that have the label of this hub, beside what
+// their attempts need. Its parts do the work.
+type Collector struct {
+	here  judgement.Worker
+	swept func() bool
 	// hub reads from the hub's caches.
 	hub          hubReader
 	suspects     suspects
@@ -103,57 +101,74 @@ type reconciler struct {
 	investigator investigator
 }
 
-// Reconcile deletes one copy if a record says so, or executes one Tombstone.
-func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	worker, err := connect(r.here.Name, r.connection)
-	if err != nil {
-		// The next connection brings all other keys again.
-		return r.leftovers.disconnected(request.NamespacedName), nil //nolint:nilerr // It is no failure.
+// See adds to what has been seen of a key what only the Collector knows.
+func (c *Collector) See(ctx context.Context, seen *judgement.Seen) (err error) {
+	if seen.Copy != nil {
+		seen.Tombstones, err = c.hub.tombstones(ctx, record.OriginOn(seen.Copy), record.AttemptOn(seen.Copy))
 	}
-	var result reconcile.Result
-	if request.Namespace == "" {
-		result, err = r.execution.execute(ctx, worker, request.Name)
-	} else {
-		result, err = r.collect(ctx, worker, request.NamespacedName)
+	d := seen.Dispatch
+	_, refused := c.SweepRefused()
+	swept := c.swept == nil || c.swept()
+	switch {
+	case record.StateOf(d) == record.Leaving:
+	case !swept && !refused:
+		seen.Hold = judgement.Unswept
+	case d != nil && d.Spec.Cluster == c.here.Name && record.LacksCopy(d) && c.suspects.quarantine.Holds(ctx, d):
+		if seen.Hold = judgement.Held; !swept {
+			seen.Hold = judgement.Unswept
+		}
 	}
-	return requeue.AfterLag(result, err)
+	return err
 }
 
-// collect judges one copy, and does what its state requires.
-func (r *reconciler) collect(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
-	copy, err := worker.Cached(ctx, key)
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case copy == nil:
-		return r.missing(ctx, worker, key)
+// SweepRefused says whether the worker refused its last sweep, and its words. Until it accepts one, nothing is created
+// there.
+func (c *Collector) SweepRefused() (words string, refused bool) {
+	return c.suspects.quarantine.SweepRefused(c.here.Name)
+}
+
+// Collect does what has been judged about the copy of a key, nil if there is none. It returns when to look again.
+func (c *Collector) Collect(
+	ctx context.Context, connected copies.Worker, key types.NamespacedName, copy *unstructured.Unstructured,
+	seen judgement.Seen, what judgement.Copy,
+) (time.Duration, error) {
+	worker := workerClient{connected}
+	if copy == nil {
+		return c.missing(ctx, worker, key)
 	}
-	r.leftovers.forget(key)
-	hub, err := r.hub.recordsOf(ctx, copy)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	switch judgement.Of(hub.seen(r.here, copy)).Copy {
+	c.leftovers.forget(key)
+	switch what {
 	case judgement.Outdated:
-		r.suspects.release(key)
-		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
+		c.suspects.release(key)
+		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Retained:
-		r.suspects.release(key)
-		return r.retirement.retire(ctx, worker, copy, hub.dispatch)
+		c.suspects.release(key)
+		return c.retirement.retire(ctx, worker, copy, seen.Dispatch)
 	case judgement.Needed:
-		r.suspects.release(key)
-		return reconcile.Result{}, r.attempts.heed(ctx, copy, hub)
+		c.suspects.release(key)
+		return 0, c.attempts.heed(ctx, copy, seen.Dispatch)
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
-		return r.investigator.investigate(ctx, worker, copy, hub)
+		return c.investigator.investigate(ctx, worker, copy, seen)
 	case judgement.Gone:
 	}
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
 // missing handles a copy that the cache does not show.
-func (r *reconciler) missing(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
-	if held, known := r.suspects.get(key); known {
-		return r.investigator.missing(ctx, worker, key, held)
+func (c *Collector) missing(ctx context.Context, worker workerClient, key types.NamespacedName) (time.Duration, error) {
+	if held, known := c.suspects.get(key); known {
+		return c.investigator.missing(ctx, worker, key, held)
 	}
-	return r.leftovers.clear(ctx, worker, key)
+	return c.leftovers.clear(ctx, worker, key)
+}
+
+// Execute executes a Tombstone. It returns when to look again.
+func (c *Collector) Execute(ctx context.Context, connected copies.Worker, tombstone string) (time.Duration, error) {
+	return c.execution.execute(ctx, workerClient{connected}, tombstone)
+}
+
+// Disconnected returns when to look at a key again while the worker is not connected, zero for never: the next connection
+// brings all keys but those of JobSets that wait.
+func (c *Collector) Disconnected(key types.NamespacedName) time.Duration {
+	return c.leftovers.disconnected(key)
 }
