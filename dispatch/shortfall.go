@@ -104,7 +104,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		name := string(g.names[d.name])
 		switch {
 		case !slices.ContainsFunc(all, has):
-			return "no node has the resource " + name + n.omittedNote()
+			return "no node has the resource " + name + omittedNote(n)
 		case !slices.ContainsFunc(matching, has):
 			return "no node that matches its node selector has the resource " + name
 		}
@@ -279,7 +279,7 @@ func (n *Nodes) rowsOf(classes []int) []int {
 }
 
 // omittedNote says that some resources are not counted.
-func (n *Nodes) omittedNote() string {
+func omittedNote(n *Nodes) string {
 	if n == nil || n.omitted == 0 {
 		return ""
 	}

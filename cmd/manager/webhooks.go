@@ -53,7 +53,7 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	}
 	hub, err := hubwebhooks.New(ctx, hubwebhooks.Options{
 		ManagedBy: w.options.managedBy, Protected: w.options.protected,
-		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.Reviewer{Reconciler: w.placer},
+		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.NewReviewer(w.placer),
 		NewRuntimes: func(ctx context.Context, c client.Client, i client.FieldIndexer) (map[string]trainerruntime.Runtime, error) {
 			return trainercore.New(ctx, c, i, nil)
 		},

@@ -377,7 +377,7 @@ func (p *pass) wait(e *entry, decision dispatch.Decision) {
 		c.raw, c.fresh = decision, false
 	}
 	if c.strict != nil {
-		p.findWitness(c, all)
+		c.findWitness(p, all)
 	}
 	preemption := p.preempt(e)
 	p.reserveIfDue(e)

@@ -53,21 +53,19 @@ func (p *pass) resume(e *entry, worker v1alpha1.ClusterName) {
 	}
 }
 
-// mayPreempt is false if the first job of a class certainly cannot preempt on a worker.
+// mayPreempt is false if the first job of a class certainly cannot preempt on a worker. It ignores jobs that are placed
+// during the pass: without them there is only the room that there was before.
 func (p *pass) mayPreempt(c *class, at int) bool {
-	return p.mayReserve(c.head(), at) && p.lowestOn(at) < int64(c.head().Priority)
-}
-
-// lowestOn is the lowest priority of the jobs that can be preempted on a worker. It ignores jobs that are placed during
-// the pass: without them there is only the room that there was before.
-func (p *pass) lowestOn(at int) int64 {
-	if lowest, known := p.lowest[at]; known {
-		return lowest
+	if !p.mayReserve(c.head(), at) {
+		return false
 	}
-	lowest := int64(math.MaxInt64)
-	for _, victim := range p.fleet.Occupancy(p.workers[at].Name).Victims() {
-		lowest = min(lowest, int64(victim.Priority))
+	lowest, known := p.lowest[at]
+	if !known {
+		lowest = math.MaxInt64
+		for _, victim := range p.fleet.Occupancy(p.workers[at].Name).Victims() {
+			lowest = min(lowest, int64(victim.Priority))
+		}
+		p.lowest[at] = lowest
 	}
-	p.lowest[at] = lowest
-	return lowest
+	return lowest < int64(c.head().Priority)
 }

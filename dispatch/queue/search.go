@@ -37,7 +37,7 @@ func (p *pass) fitsEmpty(e *entry, at int) bool {
 }
 
 // findWitness searches a worker on which the first job of a class would fit if no job ran there.
-func (p *pass) findWitness(c *class, all bool) {
+func (c *class) findWitness(p *pass, all bool) {
 	if c.witness != "" {
 		at, known := p.q.index[c.witness]
 		if known && (p.q.seen[at].changed != p.q.rounds && !all || p.fitsEmpty(c.head(), at)) {

@@ -28,7 +28,7 @@ import (
 const (
 	module = "github.com/trainyard/trainyard"
 	// limit is how many methods may be callable on one type. A reader knows no more by heart.
-	limit = 86
+	limit = 30
 	// shown is how many types are printed.
 	shown = 10
 )

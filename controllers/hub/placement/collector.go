@@ -71,7 +71,7 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 func (r *Reconciler) show(ctx context.Context) (hide func()) {
 	collect := func(gauge gauge) {
 		collectWaiting(decider.Summarize(r.decider), r.Clock, gauge)
-		if workers, err := r.workers(ctx); err == nil {
+		if workers, err := workersOf(ctx, r.Hub); err == nil {
 			collectGPUs(workers, gauge)
 		}
 	}

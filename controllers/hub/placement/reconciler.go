@@ -102,7 +102,9 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		inbox:   &inbox.Inbox{},
 	}
 	decisions := decider.Options{
-		Connections: options.Connections, Workers: r.workers, Wake: r.wake, Shown: options.Shown, Clock: options.Clock,
+		Connections: options.Connections, Wake: r.wake,
+		Workers: func(ctx context.Context) ([]v1alpha1.WorkerCluster, error) { return workersOf(ctx, options.Hub) },
+		Shown:   options.Shown, Clock: options.Clock,
 	}
 	if options.Kueue != nil {
 		decisions.KueueKnown = options.Kueue.Known
@@ -126,10 +128,10 @@ func (r *Reconciler) wake(jobs ...types.NamespacedName) {
 	}
 }
 
-// workers lists the WorkerClusters from the cache.
-func (r *Reconciler) workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
+// workersOf lists the WorkerClusters from the cache.
+func workersOf(ctx context.Context, hub client.Reader) ([]v1alpha1.WorkerCluster, error) {
 	var workers v1alpha1.WorkerClusterList
-	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+	if err := hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list WorkerClusters: %w", err)
 	}
 	return workers.Items, nil

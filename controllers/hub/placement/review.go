@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -56,7 +57,16 @@ const (
 )
 
 // Reviewer answers questions about jobs before they are created or changed.
-type Reviewer struct{ *Reconciler }
+type Reviewer struct {
+	hub       client.Reader
+	protected func(namespace string) bool
+	needs     *needs
+}
+
+// NewReviewer makes a Reviewer that knows what the Reconciler knows of policies, runtimes and classes.
+func NewReviewer(r *Reconciler) Reviewer {
+	return Reviewer{hub: r.Hub, protected: r.Protected, needs: r.needs}
+}
 
 // Review says what the hub knows of a job that does not exist yet, or is to be changed. Faults are what can never work.
 // Warnings are what the job would wait for: policies, workers and classes may change. Any replica can answer, because
@@ -72,7 +82,7 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 	}
 	object := &unstructured.Unstructured{Object: content}
 	object.SetGroupVersionKind(trainjobs.GroupVersionKind)
-	if r.Protected != nil && r.Protected(trainJob.Namespace) {
+	if r.protected != nil && r.protected(trainJob.Namespace) {
 		return nil, append(warnings, "metadata.namespace: "+protectedNamespace(trainJob.Namespace).Message), nil
 	}
 	f := observation{job: object}
@@ -94,7 +104,7 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 			warnings = append(warnings, obstacle.Message)
 		}
 	}
-	workers, err := r.workers(ctx)
+	workers, err := workersOf(ctx, r.hub)
 	if err != nil {
 		return nil, warnings, err
 	}
@@ -221,7 +231,7 @@ func namesOf(workers []dispatch.Worker) string {
 
 // PlacedOn returns the worker of a TrainJob that has, or is about to have, a copy. It is empty if there is none.
 func (r Reviewer) PlacedOn(ctx context.Context, job types.NamespacedName, uid types.UID) (v1alpha1.ClusterName, error) {
-	d, err := records.Dispatch(ctx, r.Hub, job)
+	d, err := records.Dispatch(ctx, r.hub, job)
 	if err != nil || !record.AttemptOf(d).Live() || d.Spec.TrainJob.UID != uid {
 		return "", err
 	}

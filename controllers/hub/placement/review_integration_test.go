@@ -106,7 +106,7 @@ func TestReview(t *testing.T) {
 				},
 			}
 			tc.change(job)
-			faults, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), job)
+			faults, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
 			check.Must(t, err)
 			for _, answer := range []struct{ what, got, want string }{
 				{"faults", textOf(faults), tc.fault}, {"warnings", strings.Join(warnings, "\n"), tc.warning},
@@ -125,7 +125,7 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 	s.showNodes(t, east, 1)
 	defer s.showNodes(t, east, 0)
 	s.Submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
-	_, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), s.TrainJob(t, "large"))
+	_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), s.TrainJob(t, "large"))
 	check.Must(t, err)
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %q", warnings)
@@ -139,7 +139,7 @@ func TestPlacedOn(t *testing.T) {
 	at := func() v1alpha1.ClusterName {
 		t.Helper()
 		job := s.TrainJob(t, "job")
-		worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
+		worker, err := NewReviewer(s.reconciler).PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
 		check.Must(t, err)
 		return worker
 	}
@@ -150,7 +150,7 @@ func TestPlacedOn(t *testing.T) {
 	if worker := at(); worker != east && worker != west {
 		t.Errorf("placed: %q", worker)
 	}
-	worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "job"}, "another")
+	worker, err := NewReviewer(s.reconciler).PlacedOn(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "job"}, "another")
 	if check.Must(t, err); worker != "" {
 		t.Errorf("an earlier job of the name: %q", worker)
 	}

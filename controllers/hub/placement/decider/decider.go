@@ -53,10 +53,8 @@ type Decider struct {
 	// unanswered are the jobs whose Enter had no answer. The pass that decides about them wakes them.
 	unanswered sets.Set[types.NamespacedName]
 	// questions are answered by the next pass.
-	questions []question
-	// explained are the explanations that have been made for one revision of the fleet, by what they are about.
-	explained   map[string][]v1alpha1.ClusterExplanation
-	explainedAt uint64
+	questions questions
+	explainer explainer
 	// due is when a pass is needed although nothing changes. revision is the fleet's revision in the last pass.
 	due      time.Time
 	revision uint64
@@ -76,7 +74,7 @@ type Grant struct {
 // New returns a Decider with an empty waiting list. It decides nothing before Expect.
 func New(options Options) *Decider {
 	jobs := newAssignments()
-	return &Decider{
+	d := &Decider{
 		Options:     options,
 		changed:     make(chan struct{}, 1),
 		list:        queue.New(),
@@ -84,9 +82,10 @@ func New(options Options) *Decider {
 		fleet:       newFleet(options, jobs),
 		startup:     startup{Options: options},
 		unanswered:  sets.Set[types.NamespacedName]{},
-		explained:   map[string][]v1alpha1.ClusterExplanation{},
 		subscribers: map[int]func(){},
 	}
+	d.explainer = explainer{mu: &d.mu, list: d.list, fleet: d.fleet, explained: map[string][]v1alpha1.ClusterExplanation{}}
+	return d
 }
 
 // Changed makes Run do a pass soon. It never blocks.
@@ -135,7 +134,8 @@ func (d *Decider) Enter(ctx context.Context, job queue.Job) (*Grant, dispatch.De
 	}
 	var grant *Grant
 	var waits dispatch.Decision
-	q := d.ask(ctx, job.Key(), func() { grant, waits = d.outcome(&job) })
+	d.Changed()
+	q := d.questions.ask(ctx, job.Key(), func() { grant, waits = d.outcome(&job) })
 	d.mu.Unlock()
 	if err := q.wait(ctx); err != nil {
 		return nil, dispatch.Decision{}, err

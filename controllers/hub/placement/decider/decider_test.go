@@ -145,8 +145,8 @@ func TestExplanationsAreBounded(t *testing.T) {
 	for i := range 5 * maxExplained {
 		d.Explain(&queue.Job{Class: string(rune('a' + i))})
 	}
-	if len(d.explained) > maxExplained {
-		t.Errorf("%d explanations are kept, want at most %d", len(d.explained), maxExplained)
+	if len(d.explainer.explained) > maxExplained {
+		t.Errorf("%d explanations are kept, want at most %d", len(d.explainer.explained), maxExplained)
 	}
 }
 
@@ -313,12 +313,12 @@ func TestNoPromiseAfterPlacement(t *testing.T) {
 		Policies: []dispatch.Policy{{DispatchPolicy: &v1alpha1.DispatchPolicy{}}},
 	}
 	d.fleet.list = []dispatch.Worker{{Name: "west", Nodes: dispatch.NewNodes(nil)}}
-	if answer := d.answer(&job, "east"); answer.Cluster != "west" || len(d.jobs.promised) != 1 {
+	if answer := d.fleet.elsewhere(d.list, &job, "east"); answer.Cluster != "west" || len(d.jobs.promised) != 1 {
 		t.Fatalf("answer() = %+v, want a promise of west", answer)
 	}
 	d.ReleasePromise("uid")
 	d.fleet.Assign(&job, dispatch.Decision{Cluster: "north"})
-	if answer := d.answer(&job, "east"); answer.Reason != "" || len(d.jobs.promised) > 0 {
+	if answer := d.fleet.elsewhere(d.list, &job, "east"); answer.Reason != "" || len(d.jobs.promised) > 0 {
 		t.Errorf("answer() = %+v, and %d promises, want none: the job is placed", answer, len(d.jobs.promised))
 	}
 }

@@ -27,35 +27,13 @@ func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.C
 		defer d.mu.Unlock()
 		return answer, nil
 	}
-	q := d.ask(ctx, types.NamespacedName{}, func() { answer = d.answer(job, from) })
+	d.Changed()
+	q := d.questions.ask(ctx, types.NamespacedName{}, func() { answer = d.fleet.elsewhere(d.list, job, from) })
 	d.mu.Unlock()
 	if err := q.wait(ctx); err != nil {
 		return v1alpha1.ClusterExplanation{}, err
 	}
 	return answer, nil
-}
-
-// answer tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.
-func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
-	if job.Attempt > 0 && (d.list.Has(job.Key()) || d.jobs.placed(job.UID, job.Attempt) != nil) {
-		return v1alpha1.ClusterExplanation{} // It has left already.
-	}
-	if p := d.jobs.promisedTo(job.UID); p != nil {
-		if p.worker != from && d.fleet.takesJobs(p.worker) {
-			return fits(p.worker)
-		}
-		d.fleet.unpromise(job.UID)
-	}
-	answer := d.list.Try(job, d.fleet, from)
-	if answer.Reason != v1alpha1.ReasonFits {
-		return answer
-	}
-	local := dispatch.QueueOf(&job.Job, d.fleet.object(answer.Cluster).Spec.Kueue.WorkerQueue)
-	d.fleet.promise(&assignment{
-		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: local,
-		priority: job.Priority, promised: true,
-	})
-	return fits(answer.Cluster)
 }
 
 // FitsEmpty is true if a waiting job would fit on a worker that takes jobs if no other job ran there. It is false for a
@@ -80,6 +58,29 @@ func (d *Decider) ReleasePromise(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changedIf(d.fleet.unpromise(uid))
+}
+
+// elsewhere tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.
+func (f *fleet) elsewhere(list *queue.Queue, job *queue.Job, from v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
+	if job.Attempt > 0 && (list.Has(job.Key()) || f.jobs.placed(job.UID, job.Attempt) != nil) {
+		return v1alpha1.ClusterExplanation{} // It has left already.
+	}
+	if p := f.jobs.promisedTo(job.UID); p != nil {
+		if p.worker != from && f.snapshots[p.worker].takesJobs() {
+			return fits(p.worker)
+		}
+		f.unpromise(job.UID)
+	}
+	answer := list.Try(job, f, from)
+	if answer.Reason != v1alpha1.ReasonFits {
+		return answer
+	}
+	local := dispatch.QueueOf(&job.Job, f.object(answer.Cluster).Spec.Kueue.WorkerQueue)
+	f.promise(&assignment{
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: local,
+		priority: job.Priority, promised: true,
+	})
+	return fits(answer.Cluster)
 }
 
 // promise takes the room for a job that is to leave its worker.

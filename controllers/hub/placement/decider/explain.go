@@ -5,6 +5,7 @@ package decider
 
 import (
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,15 +17,25 @@ import (
 // maxExplained is how many explanations are kept until something changes.
 const maxExplained = 64
 
+// explainer keeps the explanations that have been made for one revision of the fleet, by what they are about.
+type explainer struct {
+	// mu is the Decider's. All below are under it.
+	mu          *sync.Mutex
+	list        *queue.Queue
+	fleet       *fleet
+	explained   map[string][]v1alpha1.ClusterExplanation
+	explainedAt uint64
+}
+
 // Explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
 func (d *Decider) Explain(job *queue.Job) []v1alpha1.ClusterExplanation {
 	for {
-		explanation, panicked := d.tryExplain(job)
+		explanation, panicked := d.explainer.explain(job)
 		if panicked == nil {
 			return explanation
 		}
 		d.mu.Lock()
-		if d.fleet.lost(panicked.Worker) == "" { // Somebody else may have lost it meanwhile.
+		if d.fleet.losses.why(panicked.Worker) == "" { // Somebody else may have lost it meanwhile.
 			d.fleet.Lose(panicked)
 		}
 		d.mu.Unlock()
@@ -32,33 +43,33 @@ func (d *Decider) Explain(job *queue.Job) []v1alpha1.ClusterExplanation {
 	}
 }
 
-// tryExplain is Explain, or a panic over one worker.
-func (d *Decider) tryExplain(job *queue.Job) (explanation []v1alpha1.ClusterExplanation, panicked *dispatch.WorkerPanic) {
+// explain is Explain, or a panic over one worker.
+func (e *explainer) explain(job *queue.Job) (explanation []v1alpha1.ClusterExplanation, panicked *dispatch.WorkerPanic) {
 	defer func() { panicked = dispatch.BlamedOn(recover()) }()
-	known, snapshot, key, revision := d.snapshot(job)
+	known, snapshot, key, revision := e.snapshot(job)
 	if known != nil {
 		return known, nil
 	}
 	explanation = snapshot.Explain(job)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.explainedAt == revision {
-		d.explained[key] = explanation
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.explainedAt == revision {
+		e.explained[key] = explanation
 	}
 	return explanation, nil
 }
 
 // snapshot returns the last explanation if it is still right, and otherwise the capacity that there is for the job.
-func (d *Decider) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation, snapshot queue.Snapshot, key string, revision uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key = explanationKey(job, d.list.Holders(job.Key()))
-	d.fleet.Workers() // It brings the revision up to date.
-	if revision = d.fleet.revision; d.explainedAt != revision || len(d.explained) >= maxExplained {
-		d.explained, d.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
+func (e *explainer) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation, snapshot queue.Snapshot, key string, revision uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key = explanationKey(job, e.list.Holders(job.Key()))
+	e.fleet.Workers() // It brings the revision up to date.
+	if revision = e.fleet.revision; e.explainedAt != revision || len(e.explained) >= maxExplained {
+		e.explained, e.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
 	}
-	if known = d.explained[key]; known == nil {
-		snapshot = d.list.Snapshot(job.Key(), d.fleet)
+	if known = e.explained[key]; known == nil {
+		snapshot = e.list.Snapshot(job.Key(), e.fleet)
 	}
 	return known, snapshot, key, revision
 }

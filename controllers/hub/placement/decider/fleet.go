@@ -37,9 +37,7 @@ type fleet struct {
 	kueue map[v1alpha1.ClusterName]v1alpha1.KueueCapacity
 	// charged says how the workers' Kueues charge quota.
 	charged map[v1alpha1.ClusterName]*charging
-	// losses are the workers over which a decision has panicked. told is what their connections were told last.
-	losses map[v1alpha1.ClusterName]*loss
-	told   map[v1alpha1.ClusterName]string
+	losses  losses
 	// revision grows whenever a snapshot changes or goes.
 	revision uint64
 	// objects are the WorkerClusters as of the last refresh. list has their snapshots, in the same order.
@@ -49,11 +47,11 @@ type fleet struct {
 	stale []v1alpha1.ClusterName
 	// digest is Options.Digest.
 	digest func(*v1alpha1.WorkerCluster) string
-	// trials and preemptions say whether jobs may be stopped for a job. due has the workers that change at a time
-	// because of them. asks are the jobs that have new trials.
+	// trials and preemptions say whether jobs may be stopped for a job. visits are because of them. asks are the jobs that
+	// have new trials.
 	trials      trials
 	preemptions *preemptions
-	due         map[v1alpha1.ClusterName]time.Time
+	visits      visits
 	asks        []types.NamespacedName
 }
 
@@ -72,21 +70,22 @@ func newFleet(options Options, jobs *assignments) *fleet {
 		digest:      options.Digest,
 		trials:      trials{jobs: map[types.NamespacedName]*jobTrials{}},
 		preemptions: newPreemptions(),
-		due:         map[v1alpha1.ClusterName]time.Time{},
+		visits:      visits{},
 		jobs:        jobs,
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
 		kueue:       map[v1alpha1.ClusterName]v1alpha1.KueueCapacity{},
 		charged:     map[v1alpha1.ClusterName]*charging{},
-		losses:      map[v1alpha1.ClusterName]*loss{},
-		told:        map[v1alpha1.ClusterName]string{},
+		losses:      newLosses(options.Clock),
 	}
 }
 
 // refresh makes the snapshots of all workers that have changed.
 func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	f.losePatience()
-	f.lookAtDue()
+	for _, worker := range f.visits.take(f.clock.Now()) {
+		f.outdate(worker)
+	}
 	f.objects, f.stale = objects, f.stale[:0]
 	f.list = f.list[:0]
 	for i := range objects {
@@ -97,8 +96,7 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 			delete(f.snapshots, name)
 			delete(f.kueue, name)
 			delete(f.charged, name)
-			delete(f.losses, name)
-			delete(f.told, name)
+			f.losses.forget(name)
 			f.revision++
 		}
 	}
@@ -134,10 +132,7 @@ func (f *fleet) object(name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
 }
 
 // takesJobs says whether new jobs may come to a worker.
-func (f *fleet) takesJobs(name v1alpha1.ClusterName) bool {
-	worker := f.snapshots[name]
-	return worker != nil && worker.TakesJobs()
-}
+func (s *snapshot) takesJobs() bool { return s != nil && s.TakesJobs() }
 
 // Assign implements queue.Fleet.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
@@ -287,12 +282,12 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	f.kueue[name] = worker.Spec.Kueue.Capacity
 	unready := notReady(worker)
 	if unready == "" {
-		unready = f.lost(name)
+		unready = f.losses.why(name)
 	}
 	var nodes *freeNodes
 	if unready == "" {
 		if nodes = f.freeNodes(name); nodes == nil {
-			unready = cmp.Or(f.lost(name), connecting)
+			unready = cmp.Or(f.losses.why(name), connecting)
 		}
 	}
 	last, assigned := f.snapshots[name], f.jobs.count(name)
@@ -345,7 +340,7 @@ func notReady(worker *v1alpha1.WorkerCluster) string {
 // freeNodes returns the present free nodes of a worker, nil if it is not connected, or lost.
 func (f *fleet) freeNodes(name v1alpha1.ClusterName) (free *freeNodes) {
 	defer f.spare(name, func() { free = nil })
-	if f.lost(name) != "" {
+	if f.losses.why(name) != "" {
 		return nil
 	}
 	cluster, ok := f.connections.Get(name)

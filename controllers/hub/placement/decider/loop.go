@@ -55,7 +55,7 @@ func (d *Decider) Pass(ctx context.Context) error {
 	}
 	wake, tell, doubts := d.lockAndPass(workers)
 	d.Wake(wake...)
-	d.tellDoubts(doubts)
+	tellDoubts(doubts, d.Connections)
 	for _, changed := range tell {
 		changed()
 	}
@@ -76,7 +76,7 @@ func (d *Decider) lockAndPass(
 ) (wake []types.NamespacedName, tell []func(), doubts map[v1alpha1.ClusterName]loss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	defer d.answerQuestions()
+	defer func() { d.questions = d.questions.answer(d.without) }()
 	if d.expected == nil || len(d.expected) > 0 {
 		return nil, nil, nil
 	}
@@ -85,7 +85,7 @@ func (d *Decider) lockAndPass(
 		d.fleet.refresh(workers)
 		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
 		d.due = requeue.Earlier(d.list.Next(), d.fleet.next())
-		if doubts = d.fleet.doubts(); len(doubts) > 0 {
+		if doubts = d.fleet.losses.doubts(); len(doubts) > 0 {
 			wake = append(wake, d.fleet.jobs.evictions()...) // The pass may have ended before it told them.
 			d.Changed()                                      // It may have seen the worker before it was lost.
 		}

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 )
@@ -27,43 +29,80 @@ type loss struct {
 	patience time.Duration
 }
 
-// Lose implements queue.Fleet. A second panic over a worker that nobody may look at is a fault of this package.
-func (f *fleet) Lose(panicked *dispatch.WorkerPanic) {
-	now := f.clock.Now()
-	l := f.losses[panicked.Worker]
-	switch {
-	case l == nil:
-		l = &loss{}
-		f.losses[panicked.Worker] = l
-	case now.Before(l.until):
-		panic(panicked.Value)
-	}
-	l.patience = min(max(2*l.patience, lostAtFirst), lostAtMost)
-	l.until, l.stack = now.Add(l.patience), panicked.Stack
-	l.why = fmt.Sprintf("what the worker has cannot be counted, because of a fault of Trainyard: %v", panicked.Value)
-	delete(f.nodes, panicked.Worker)
-	for i := range f.objects { // The decision may have left any worker as it saw it.
-		f.stale = append(f.stale, v1alpha1.ClusterName(f.objects[i].Name))
-	}
+// losses are the workers over which a decision has panicked.
+type losses struct {
+	clock clock.PassiveClock
+	of    map[v1alpha1.ClusterName]*loss
+	// told is what the connections of the workers were told last.
+	told map[v1alpha1.ClusterName]string
 }
 
-// lost says why nothing of what a worker has is looked at now, or "".
-func (f *fleet) lost(worker v1alpha1.ClusterName) string {
-	if l := f.losses[worker]; l != nil && f.clock.Now().Before(l.until) {
-		return l.why
+func newLosses(clock clock.PassiveClock) losses {
+	return losses{clock: clock, of: map[v1alpha1.ClusterName]*loss{}, told: map[v1alpha1.ClusterName]string{}}
+}
+
+// note loses a worker. A second panic over a worker that nobody may look at is a fault of this package.
+func (l *losses) note(panicked *dispatch.WorkerPanic) {
+	now, lost := l.clock.Now(), l.of[panicked.Worker]
+	switch {
+	case lost == nil:
+		lost = &loss{}
+		l.of[panicked.Worker] = lost
+	case now.Before(lost.until):
+		panic(panicked.Value)
+	}
+	lost.patience = min(max(2*lost.patience, lostAtFirst), lostAtMost)
+	lost.until, lost.stack = now.Add(lost.patience), panicked.Stack
+	lost.why = fmt.Sprintf("what the worker has cannot be counted, because of a fault of Trainyard: %v", panicked.Value)
+}
+
+func (l *losses) forget(worker v1alpha1.ClusterName) {
+	delete(l.of, worker)
+	delete(l.told, worker)
+}
+
+// why says why nothing of what a worker has is looked at now, or "".
+func (l *losses) why(worker v1alpha1.ClusterName) string {
+	if lost := l.of[worker]; lost != nil && l.clock.Now().Before(lost.until) {
+		return lost.why
 	}
 	return ""
 }
 
-// nextFound is when the first lost worker is tried again, the zero time if there is none.
-func (f *fleet) nextFound() time.Time {
+// next is when the first lost worker is tried again, the zero time if there is none.
+func (l *losses) next() time.Time {
 	var next time.Time
-	for name, l := range f.losses {
-		if f.lost(name) != "" && (next.IsZero() || l.until.Before(next)) {
-			next = l.until
+	for name, lost := range l.of {
+		if l.why(name) != "" && (next.IsZero() || lost.until.Before(next)) {
+			next = lost.until
 		}
 	}
 	return next
+}
+
+// doubts are what has to be told about workers: why they were lost, or "" for workers that were lost no longer.
+func (l *losses) doubts() map[v1alpha1.ClusterName]loss {
+	var doubts map[v1alpha1.ClusterName]loss
+	for name, lost := range l.of {
+		doubt := loss{why: l.why(name), stack: lost.stack}
+		if doubt.why == l.told[name] {
+			continue
+		}
+		if doubts == nil {
+			doubts = map[v1alpha1.ClusterName]loss{}
+		}
+		doubts[name], l.told[name] = doubt, doubt.why
+	}
+	return doubts
+}
+
+// Lose implements queue.Fleet.
+func (f *fleet) Lose(panicked *dispatch.WorkerPanic) {
+	f.losses.note(panicked)
+	delete(f.nodes, panicked.Worker)
+	for i := range f.objects { // The decision may have left any worker as it saw it.
+		f.stale = append(f.stale, v1alpha1.ClusterName(f.objects[i].Name))
+	}
 }
 
 // spare is to be deferred by code that looks at one worker. It loses the worker if the code panics, and says so.
@@ -93,26 +132,10 @@ func (d *Decider) without(decide func()) {
 	}
 }
 
-// doubts are what has to be told about workers: why they were lost, or "" for workers that were lost no longer.
-func (f *fleet) doubts() map[v1alpha1.ClusterName]loss {
-	var doubts map[v1alpha1.ClusterName]loss
-	for name, l := range f.losses {
-		doubt := loss{why: f.lost(name), stack: l.stack}
-		if doubt.why == f.told[name] {
-			continue
-		}
-		if doubts == nil {
-			doubts = map[v1alpha1.ClusterName]loss{}
-		}
-		doubts[name], f.told[name] = doubt, doubt.why
-	}
-	return doubts
-}
-
 // tellDoubts makes the connections of workers say on their WorkerClusters that the workers were lost, or are not any more.
-func (d *Decider) tellDoubts(doubts map[v1alpha1.ClusterName]loss) {
+func tellDoubts(doubts map[v1alpha1.ClusterName]loss, connections Connections) {
 	for name, doubt := range doubts {
-		if cluster, ok := d.Connections.Get(name); ok {
+		if cluster, ok := connections.Get(name); ok {
 			cluster.Doubt(doubt.why, doubt.stack)
 		}
 	}

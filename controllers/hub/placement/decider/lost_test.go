@@ -92,11 +92,11 @@ func TestPanicOverOneWorker(t *testing.T) {
 	if bad.tries != 1 {
 		t.Errorf("a decision has panicked %d times, want once", bad.tries)
 	}
-	doubts := d.fleet.doubts()
+	doubts := d.fleet.losses.doubts()
 	if why := doubts["bad"].why; len(doubts) != 1 || !strings.Contains(why, "index out of range") || len(doubts["bad"].stack) == 0 {
 		t.Errorf("told is %q with a stack of %d bytes about %d workers", why, len(doubts["bad"].stack), len(doubts))
 	}
-	if next := d.fleet.nextFound(); !next.Equal(clock.Now().Add(lostAtFirst)) {
+	if next := d.fleet.losses.next(); !next.Equal(clock.Now().Add(lostAtFirst)) {
 		t.Errorf("the worker is tried again at %s", next)
 	}
 
@@ -107,12 +107,12 @@ func TestPanicOverOneWorker(t *testing.T) {
 		t.Errorf("after a minute placed is %v, and a decision has panicked %d times; want twice", placed, bad.tries)
 	}
 	clock.Step(lostAtFirst)
-	if d.fleet.lost("bad") == "" {
+	if d.fleet.losses.why("bad") == "" {
 		t.Error("the worker is tried again after a minute, want two")
 	}
 	clock.Step(lostAtFirst)
 	bad.armed = false
-	if doubts := d.fleet.doubts(); len(doubts) != 1 || doubts["bad"].why != "" {
+	if doubts := d.fleet.losses.doubts(); len(doubts) != 1 || doubts["bad"].why != "" {
 		t.Errorf("told is %v, want that the worker is known again", doubts)
 	}
 }
@@ -121,8 +121,8 @@ func TestPanicOverOneWorker(t *testing.T) {
 func TestPanicWhileCounting(t *testing.T) {
 	// Asking no Connections panics.
 	f := newFleet(Options{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, newAssignments())
-	if got := f.freeNodes("bad"); got != nil || !strings.Contains(f.lost("bad"), "nil pointer") {
-		t.Errorf("the free nodes are %v, and the worker is lost because of %q", got, f.lost("bad"))
+	if got := f.freeNodes("bad"); got != nil || !strings.Contains(f.losses.why("bad"), "nil pointer") {
+		t.Errorf("the free nodes are %v, and the worker is lost because of %q", got, f.losses.why("bad"))
 	}
 	if got := f.freeNodes("bad"); got != nil {
 		t.Errorf("the free nodes are %v, want none while the worker is lost", got)

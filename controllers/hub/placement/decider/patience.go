@@ -27,13 +27,13 @@ func (f *fleet) losePatience() {
 
 // next is when time alone changes something in the fleet, the zero time if it does not.
 func (f *fleet) next() time.Time {
-	return requeue.Earlier(f.nextPatience(), requeue.Earlier(f.nextFound(), f.nextDue()))
+	return requeue.Earlier(f.jobs.nextOverdue(), requeue.Earlier(f.losses.next(), f.visits.next()))
 }
 
-// nextPatience is when the first eviction is overdue, the zero time if none will be.
-func (f *fleet) nextPatience() time.Time {
+// nextOverdue is when the first eviction is overdue, the zero time if none will be.
+func (s *assignments) nextOverdue() time.Time {
 	var next time.Time
-	for a := range f.jobs.leaving() {
+	for a := range s.leaving() {
 		if at := patienceEnds(a); !at.IsZero() && !a.overdue && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

@@ -20,14 +20,6 @@ type question struct {
 	ended <-chan struct{}
 }
 
-// ask leaves a question to the next pass. The caller holds mu here, and must not hold it in wait.
-func (d *Decider) ask(ctx context.Context, by types.NamespacedName, answer func()) question {
-	q := question{by: by, answer: answer, answered: make(chan struct{}), ended: ctx.Done()}
-	d.questions = append(d.questions, q)
-	d.Changed()
-	return q
-}
-
 // wait returns when the question has been answered, or an error when the context has ended.
 func (q question) wait(ctx context.Context) error {
 	select {
@@ -38,15 +30,25 @@ func (q question) wait(ctx context.Context) error {
 	}
 }
 
-// answerQuestions is the end of a pass. The caller holds mu.
-func (d *Decider) answerQuestions() {
-	for _, q := range d.questions {
+// questions are what the next pass is asked. They are under the lock of the Decider.
+type questions []question
+
+// ask adds a question. The caller has a pass done, and must not hold the lock in wait.
+func (all *questions) ask(ctx context.Context, by types.NamespacedName, answer func()) question {
+	q := question{by: by, answer: answer, answered: make(chan struct{}), ended: ctx.Done()}
+	*all = append(*all, q)
+	return q
+}
+
+// answer is the end of a pass. It returns the questions that are left: none.
+func (all questions) answer(decide func(func())) questions {
+	for _, q := range all {
 		select {
 		case <-q.ended:
 		default:
-			d.without(q.answer)
+			decide(q.answer)
 			close(q.answered)
 		}
 	}
-	d.questions = nil
+	return nil
 }

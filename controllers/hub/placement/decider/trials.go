@@ -145,7 +145,7 @@ func (f *fleet) ask(job *queue.Job, worker v1alpha1.ClusterName) {
 	}
 	next.circumstances, next.asked = f.circumstances(job, worker), now
 	f.trials.put(job, worker, next)
-	f.lookAgain(worker, now.Add(TrialPatience))
+	f.visits.add(worker, now.Add(TrialPatience))
 	f.asks = append(f.asks, job.Key())
 }
 
@@ -167,31 +167,36 @@ func (f *fleet) MayEvict(job *queue.Job, worker v1alpha1.ClusterName) bool {
 	if !now.Before(until) {
 		return true
 	}
-	f.lookAgain(worker, until)
+	f.visits.add(worker, until)
 	return false
 }
 
-// lookAgain makes a worker change at a time: jobs may be stopped there then that may not be stopped now.
-func (f *fleet) lookAgain(worker v1alpha1.ClusterName, at time.Time) {
-	if known, is := f.due[worker]; !is || at.Before(known) {
-		f.due[worker] = at
+// visits are when workers are decided on again although nothing changes there: jobs may be stopped there then that may
+// not be stopped now.
+type visits map[v1alpha1.ClusterName]time.Time
+
+// add keeps the earlier of two times of a worker.
+func (v visits) add(worker v1alpha1.ClusterName, at time.Time) {
+	if known, is := v[worker]; !is || at.Before(known) {
+		v[worker] = at
 	}
 }
 
-// lookAtDue makes the workers change whose time has come.
-func (f *fleet) lookAtDue() {
-	for worker, at := range f.due {
-		if !f.clock.Now().Before(at) {
-			delete(f.due, worker)
-			f.outdate(worker)
+// take returns the workers whose time has come, and drops them.
+func (v visits) take(now time.Time) (due []v1alpha1.ClusterName) {
+	for worker, at := range v {
+		if !now.Before(at) {
+			delete(v, worker)
+			due = append(due, worker)
 		}
 	}
+	return due
 }
 
-// nextDue is when the first worker changes by lookAgain, the zero time if none does.
-func (f *fleet) nextDue() time.Time {
+// next is the first time, the zero time if there is none.
+func (v visits) next() time.Time {
 	var next time.Time
-	for _, at := range f.due {
+	for _, at := range v {
 		if next.IsZero() || at.Before(next) {
 			next = at
 		}
