@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package copies looks at the copies on one worker, and deletes them. It does not know what a copy is to a Dispatch:
+// Package copies looks at the copies on one worker, and deletes them. It does not judge what a copy is to a Dispatch:
 // that is record.RelationOf.
 //
 // A copy is gone when the worker's API server says so (Find), and when nothing is left that could run (Remains). Caches

@@ -112,10 +112,10 @@ func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (do
 			"dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"by the hub's record attempt %d is on worker %q, which does not answer", d.Spec.Attempt, d.Spec.Cluster)}, answerCheck
-	case there == running:
+	case there == copies.Current:
 		return doubt{v1alpha1.ReasonRunsElsewhere, fmt.Sprintf("worker %q has the copy that is on record, of attempt %d",
 			d.Spec.Cluster, d.Spec.Attempt)}, 0
-	case there == ending:
+	case there == copies.Left:
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"attempt %d is being stopped on worker %q", d.Spec.Attempt, d.Spec.Cluster)}, goneCheck
 	}
@@ -126,51 +126,41 @@ func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (do
 	return doubt{}, 0
 }
 
-// presence is what a worker has of a job.
-type presence int
-
-const (
-	nothing presence = iota
-	// ending: the copy is being deleted, or it is gone and something of it remains.
-	ending
-	running
-)
-
-// presence asks the API server of the worker that the Dispatch names what it has of the job.
-func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, error) {
+// presence asks the API server of the worker that the Dispatch names what it has of the job: Nothing, Left or Current.
+func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (copies.Presence, error) {
 	if b.others == nil {
-		return nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
+		return copies.Nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
 	}
 	connection, ok := b.others(d.Spec.Cluster, d.Spec.ClusterID)
 	if !ok {
-		return nothing, fmt.Errorf("worker %q is not connected", d.Spec.Cluster)
+		return copies.Nothing, fmt.Errorf("worker %q is not connected", d.Spec.Cluster)
 	}
 	key := client.ObjectKeyFromObject(d)
 	worker, err := connect(d.Spec.Cluster, connection)
 	if err != nil {
-		return nothing, err
+		return copies.Nothing, err
 	}
 	existing, err := worker.Find(ctx, key)
 	if err != nil {
-		return nothing, err
+		return copies.Nothing, err
 	}
 	if existing != nil {
 		switch record.RelationOf(d, existing, record.Known{HubID: b.hubID}) {
 		case record.Current, record.Second:
 			if existing.GetDeletionTimestamp() != nil {
-				return ending, nil
+				return copies.Left, nil
 			}
-			return running, nil
+			return copies.Current, nil
 		case record.Foreign, record.Unmarked, record.Older, record.Later:
 			if !d.WasCopied() {
-				return nothing, nil // The TrainJob has kept the copy from being created.
+				return copies.Nothing, nil // The TrainJob has kept the copy from being created.
 			}
 		}
 	}
 	if remains, err := worker.Remains(ctx, key, copies.Gone{UID: d.RecordedCopy(), Beside: existing}); remains || err != nil {
-		return ending, err
+		return copies.Left, err
 	}
-	return nothing, nil
+	return copies.Nothing, nil
 }
 
 // Others returns the connection to a worker by its name, if it leads to the cluster of that ID, or the ID is empty.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // attempt is what this process knows of an attempt of a live TrainJob beyond the caches. Only one reconcile at a time
@@ -108,14 +109,14 @@ func (k *knownCopy) believe(copy *unstructured.Unstructured, now time.Time) {
 func (k *knownCopy) complete(f *observation, now time.Time) {
 	f.uid = k.uid
 	switch f.presenceOf(f.copy) {
-	case current:
+	case copies.Current:
 		k.unseen, k.uid = nil, f.copy.GetUID()
 		if k.since.IsZero() {
 			k.since = now
 		}
-	case second:
+	case copies.Second:
 		k.unseen = nil // It has gone, or the second copy could not be there.
-	case nothing:
+	case copies.Nothing:
 		if k.unseen != nil && now.Sub(k.since) < createLag {
 			f.copy, f.believed = k.unseen, true
 		}

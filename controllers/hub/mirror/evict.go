@@ -56,24 +56,24 @@ func (s *stopper) evict(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch s.seen.copy = found.copy; found.presence {
-	case arriving:
+	case copies.Arriving:
 		return found.wait, nil
-	case left:
+	case copies.Left:
 		s.seen.copy = nil // A foreign TrainJob may have the name.
 		evictingErr := s.reporter.reportEvicting(ctx)
 		_, endErr := s.awaitEnd(ctx)
 		return found.wait, cmp.Or(evictingErr, endErr)
-	case current:
+	case copies.Current:
 		return s.stop(ctx)
-	case second:
+	case copies.Second:
 		return endCheck, s.deleteOrSay(ctx, client.Preconditions{})
-	case older: // garbagecollection deletes it.
+	case copies.Older: // garbagecollection deletes it.
 		return endCheck, nil
-	case foreign:
+	case copies.Foreign:
 		if !s.seen.wasCopied() {
 			return 0, s.reporter.endAttempt(ctx, v1alpha1.OutcomeNameConflict, s.reporter.conflictMessage())
 		}
-	case nothing:
+	case copies.Nothing:
 	}
 	if ok, err := s.status.takeBackStatus(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
@@ -116,26 +116,26 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch s.seen.copy = found.copy; found.presence {
-	case arriving:
+	case copies.Arriving:
 		return found.wait, nil
-	case left:
+	case copies.Left:
 		s.seen.copy = nil
 		_, err := s.awaitEnd(ctx)
 		return found.wait, err
-	case current:
+	case copies.Current:
 		s.attempt.copy.believe(found.copy, s.clock.Now())
 		_, _, err := s.keeper.bring(ctx)
 		return createLag, err
-	case second:
+	case copies.Second:
 		return endCheck, s.deleteOrSay(ctx, client.Preconditions{})
-	case older: // garbagecollection deletes it.
+	case copies.Older: // garbagecollection deletes it.
 		return endCheck, s.keeper.claim(ctx, found.copy)
-	case nothing, foreign:
+	case copies.Nothing, copies.Foreign:
 	}
 	if ok, err := s.status.takeBackStatus(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	if found.presence == foreign {
+	if found.presence == copies.Foreign {
 		return 0, s.reporter.endAttempt(ctx, v1alpha1.OutcomeNameConflict, s.reporter.conflictMessage())
 	}
 	return 0, s.reporter.endAttempt(ctx, v1alpha1.OutcomeCopyDeleted,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -61,15 +62,15 @@ func (s *stopper) leaveNothing(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch found.presence {
-	case left:
+	case copies.Left:
 		s.seen.copy = nil
 		_, err := s.awaitEnd(ctx)
 		return found.wait, err
-	case arriving:
+	case copies.Arriving:
 		return found.wait, nil
-	case current, second, older:
+	case copies.Current, copies.Second, copies.Older:
 		return endCheck, s.worker.DeleteCopy(ctx, found.copy, client.Preconditions{})
-	case nothing, foreign:
+	case copies.Nothing, copies.Foreign:
 	}
 	if !record.JobStays(s.seen.dispatch, s.seen.job) {
 		return 0, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // observation is what has been observed of a key. Any of the three objects may be nil.
@@ -50,47 +51,12 @@ func (f *observation) judged(here judgement.Worker) judgement.Seen {
 	return s
 }
 
-// presence is what a worker has of an attempt.
-type presence int
-
-const (
-	// nothing: there is no TrainJob of the name. From lookFor also: nothing is left of the copy, and nothing can come.
-	nothing presence = iota
-	// arriving: there is no TrainJob of the name, or a foreign one. A creation that got no answer may still make ours, or the
-	// worker's controllers may still make something of ours.
-	arriving
-	// left: the copy is gone, but its JobSet or a Job is there, or one of its pods may run.
-	left
-	// current: the copy of the attempt.
-	current
-	// second: another copy of the attempt. A creation without an answer arrived when the first copy had been deleted.
-	second
-	// older: the copy of another attempt of the job, almost always an earlier one.
-	older
-	// foreign: a TrainJob that is not ours.
-	foreign
-)
-
-// String names the presence, for logs and tests.
-func (p presence) String() string {
-	return [...]string{"nothing", "arriving", "left", "current", "second", "older", "foreign"}[p]
-}
-
 // presenceOf says what a TrainJob of the Dispatch's name is to the current attempt.
-func (f *observation) presenceOf(copy *unstructured.Unstructured) presence {
+func (f *observation) presenceOf(copy *unstructured.Unstructured) copies.Presence {
 	if copy == nil {
-		return nothing
+		return copies.Nothing
 	}
-	switch f.relationOf(copy) {
-	case record.Current:
-		return current
-	case record.Second:
-		return second
-	case record.Older, record.Later, record.Unmarked:
-		return older
-	case record.Foreign:
-	}
-	return foreign
+	return copies.PresenceOf(f.relationOf(copy))
 }
 
 // relationOf says what a TrainJob is to the Dispatch, by the record and by what this process knows of the attempt.
@@ -100,7 +66,7 @@ func (f *observation) relationOf(copy *unstructured.Unstructured) record.Relatio
 
 // isCurrent is true if copy is the copy of the Dispatch's current attempt.
 func (f *observation) isCurrent(copy *unstructured.Unstructured) bool {
-	return f.presenceOf(copy) == current
+	return f.presenceOf(copy) == copies.Current
 }
 
 // isOurs is true if copy was made for the Dispatch's TrainJob in any attempt.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 type jobOption func(*unstructured.Unstructured)
@@ -107,20 +108,20 @@ func TestPresenceOf(t *testing.T) {
 		reason   string
 		dispatch *v1alpha1.Dispatch
 		copy     *unstructured.Unstructured
-		want     presence
+		want     copies.Presence
 	}{
-		"None":       {reason: "nobody has the name", want: nothing},
-		"OfAttempt":  {reason: "its marks say so, and no other is on record", copy: testCopy("origin", "2"), want: current},
-		"OnRecord":   {reason: "its UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("x", "9"), want: current},
-		"Second":     {reason: "another UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("y")), want: second},
-		"Older":      {reason: "it is of another attempt", copy: testCopy("origin", "1"), want: older},
-		"OlderKnown": {reason: "its UID is on record for another attempt", dispatch: testDispatch(recordedBefore), copy: testCopy("x", "1"), want: older},
-		"Unlabelled": {reason: "a label that is missing says nothing", copy: bare, want: current},
-		"Foreign":    {reason: "it is of another TrainJob", copy: testCopy("other", "2"), want: foreign},
-		"OfTheUser":  {reason: "it has no marks", copy: testJob("x"), want: foreign},
-		"OtherHub":   {reason: "a hub that was made from the same backup knows the same TrainJob", copy: ofOtherHub, want: foreign},
+		"None":       {reason: "nobody has the name", want: copies.Nothing},
+		"OfAttempt":  {reason: "its marks say so, and no other is on record", copy: testCopy("origin", "2"), want: copies.Current},
+		"OnRecord":   {reason: "its UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("x", "9"), want: copies.Current},
+		"Second":     {reason: "another UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("y")), want: copies.Second},
+		"Older":      {reason: "it is of another attempt", copy: testCopy("origin", "1"), want: copies.Older},
+		"OlderKnown": {reason: "its UID is on record for another attempt", dispatch: testDispatch(recordedBefore), copy: testCopy("x", "1"), want: copies.Older},
+		"Unlabelled": {reason: "a label that is missing says nothing", copy: bare, want: copies.Current},
+		"Foreign":    {reason: "it is of another TrainJob", copy: testCopy("other", "2"), want: copies.Foreign},
+		"OfTheUser":  {reason: "it has no marks", copy: testJob("x"), want: copies.Foreign},
+		"OtherHub":   {reason: "a hub that was made from the same backup knows the same TrainJob", copy: ofOtherHub, want: copies.Foreign},
 		"OtherHubOnRecord": {
-			reason: "somebody has changed the label of our copy", dispatch: testDispatch(withCopy), copy: ofOtherHub, want: current,
+			reason: "somebody has changed the label of our copy", dispatch: testDispatch(withCopy), copy: ofOtherHub, want: copies.Current,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -144,7 +145,7 @@ func (c *creator) tryTaken(ctx context.Context, at place, asked *trial) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	if found.presence != foreign {
+	if found.presence != copies.Foreign {
 		return endCheck, nil
 	}
 	c.trials.answer(at, asked, c.reporter.conflictMessage())

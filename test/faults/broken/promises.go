@@ -261,8 +261,8 @@ var promises = []promise{
 			put:  "case copy.GetLabels()[\"trainyard.dev/hub\"] == \"\":\n		return Foreign\n	case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
 		}, { // With this look at its pods, the copy is waited for until it has its labels again.
 			file: "controllers/hub/mirror/presence.go",
-			find: "if found.presence == foreign && !s.seen.wasCopied() {",
-			put:  "if found.presence == foreign {",
+			find: "if found.presence == copies.Foreign && !s.seen.wasCopied() {",
+			put:  "if found.presence == copies.Foreign {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},
