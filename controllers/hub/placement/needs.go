@@ -88,14 +88,14 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		}
 		job.Circumstances = circumstancesOf(f, job, derived.Runtime)
 	}
-	obstacle, status := demand.Decision(err), apierrors.APIStatus(nil)
-	switch {
+	var status apierrors.APIStatus
+	switch obstacle := demand.Decision(err); {
 	case err == nil, obstacle != nil:
 		return obstacle, nil
 	case errors.As(err, &status):
 		return nil, err
 	}
-	return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil // It is what the job waits for.
+	return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil
 }
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns

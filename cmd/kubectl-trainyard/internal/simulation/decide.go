@@ -127,19 +127,19 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	}
 	known := demand.Hub{Policies: w.policies, Classes: w.classes}
 	needs, err := w.demands.Fill(ctx, &job, trainJob.DeepCopy(), known)
-	obstacle := demand.Decision(err)
-	switch {
-	case obstacle != nil && obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
-		return job, nil, w.runtimeMissing(ctx, trainJob)
-	case obstacle == nil && err != nil:
-		return job, nil, err
-	}
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
 		}
 	}
-	return job, obstacle, nil
+	switch obstacle := demand.Decision(err); {
+	case obstacle == nil:
+		return job, nil, err
+	case obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
+		return job, nil, w.runtimeMissing(ctx, trainJob)
+	default:
+		return job, obstacle, nil
+	}
 }
 
 // runtimeMissing returns an error that names the most similar runtime.
