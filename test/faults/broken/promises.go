@@ -229,9 +229,9 @@ var promises = []promise{
 	{
 		name: "cordon", words: "Nothing new comes to a worker that is cordoned.",
 		edits: []edit{{
-			file: "controllers/hub/placement/decider/fleet.go",
-			find: "Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain,",
-			put:  "Cordoned: worker.Spec.Unschedulable && worker.Spec.Drain,",
+			file: "dispatch/worker.go",
+			find: "Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain,",
+			put:  "Cordoned: cluster.Spec.Unschedulable && cluster.Spec.Drain,",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCordon"},
 	},
@@ -239,8 +239,8 @@ var promises = []promise{
 		name: "drain-budget", words: "Not more jobs leave a drained worker at a time than their policy allows.",
 		edits: []edit{{
 			file: "controllers/hub/moves/budget.go",
-			find: "return b[nameOf(policy)] < limit",
-			put:  "return b[nameOf(policy)] < limit+1000",
+			find: "return b[nameOf(policy)] < *policy.Rules().MaxConcurrentMoves",
+			put:  "return b[nameOf(policy)] < *policy.Rules().MaxConcurrentMoves+1000",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultDrain"},
 	},
