@@ -170,14 +170,8 @@ func TestOf(t *testing.T) {
 			seen:   Seen{Job: testJob("origin"), Dispatch: testDispatch(elsewhere), Copy: testCopy("origin", "1")},
 			want:   Judgement{Idle, Outdated},
 		},
-		"Waiting": {
-			reason: "no worker is chosen", want: Judgement{Idle, Gone},
-			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(waits)},
-		},
-		"NoCopyYet": {
-			reason: "the copy is to be created", want: Judgement{Absent, Gone},
-			seen: Seen{Job: testJob("origin"), Dispatch: testDispatch()},
-		},
+		"Waiting":   {reason: "no worker is chosen", seen: Seen{Job: testJob("origin"), Dispatch: testDispatch(waits)}, want: Judgement{Idle, Gone}},
+		"NoCopyYet": {reason: "the copy is to be created", seen: Seen{Job: testJob("origin"), Dispatch: testDispatch()}, want: Judgement{Absent, Gone}},
 		"CopyRuns": {
 			reason: "the usual case",
 			seen:   Seen{Job: testJob("origin"), Dispatch: testDispatch(), Copy: testCopy("origin", "2")},
@@ -321,20 +315,13 @@ func TestOf(t *testing.T) {
 			seen:   Seen{Job: testJob("origin"), Dispatch: testDispatch(), Copied: true},
 			want:   Judgement{CopyDeleted, Gone},
 		},
-		"JobGone": {
-			reason: "the copy goes first",
-			seen:   Seen{Dispatch: testDispatch(), Copy: testCopy("origin", "2")},
-			want:   Judgement{Withdrawing, Needed},
-		},
+		"JobGone": {reason: "the copy goes first", seen: Seen{Dispatch: testDispatch(), Copy: testCopy("origin", "2")}, want: Judgement{Withdrawing, Needed}},
 		"JobGoneCopyOfOlderAttempt": {
 			reason: "every copy of the job goes, of whichever attempt",
 			seen:   Seen{Dispatch: testDispatch(), Copy: testCopy("origin", "1")},
 			want:   Judgement{Withdrawing, Outdated},
 		},
-		"JobGoneAndCopyGone": {
-			reason: "then the Dispatch", want: Judgement{Released, Gone},
-			seen: Seen{Dispatch: testDispatch()},
-		},
+		"JobGoneAndCopyGone": {reason: "then the Dispatch", seen: Seen{Dispatch: testDispatch()}, want: Judgement{Released, Gone}},
 		"JobGoneForeignCopy": {
 			reason: "what is not ours does not hold the Dispatch",
 			seen:   Seen{Dispatch: testDispatch(), Copy: testCopy("other", "2")},
@@ -425,10 +412,7 @@ func TestOf(t *testing.T) {
 			seen:   Seen{Dispatch: testDispatch(condition("Finished", "True", 2)), Copy: testCopy("origin", "2", ended("Complete"))},
 			want:   Judgement{Withdrawing, Retained},
 		},
-		"Current": {
-			reason: "it runs", want: Judgement{Withdrawing, Needed},
-			seen: Seen{Dispatch: dispatchOn("here", "id", 2, mirrored), Copy: testCopy("origin", "2")},
-		},
+		"Current": {reason: "it runs", seen: Seen{Dispatch: dispatchOn("here", "id", 2, mirrored), Copy: testCopy("origin", "2")}, want: Judgement{Withdrawing, Needed}},
 		"CurrentOld": {
 			reason: "a Dispatch may name no cluster ID", want: Judgement{Withdrawing, Needed},
 			seen: Seen{Dispatch: dispatchOn("here", "", 2), Copy: testCopy("origin", "2")},
@@ -485,10 +469,7 @@ func TestOf(t *testing.T) {
 			reason: "this attempt has ended, the next has no worker yet", want: Judgement{Idle, Outdated},
 			seen: Seen{Dispatch: dispatchOn("", "", 2), Copy: testCopy("origin", "2")},
 		},
-		"NoRecord": {
-			reason: "after a restore absence proves nothing", want: Judgement{Idle, Unknown},
-			seen: Seen{Copy: testCopy("origin", "2")},
-		},
+		"NoRecord": {reason: "after a restore absence proves nothing", seen: Seen{Copy: testCopy("origin", "2")}, want: Judgement{Idle, Unknown}},
 		"OtherOrigin": {
 			reason: "a job of this name that the hub does not know", want: Judgement{Released, Unknown},
 			seen: Seen{Dispatch: dispatchOn("here", "id", 2), Copy: testCopy("other", "2")},
@@ -517,10 +498,7 @@ func TestOf(t *testing.T) {
 			reason: "it is going already", want: Judgement{Withdrawing, Needed},
 			seen: Seen{Dispatch: dispatchOn("here", "id", 2), Copy: testCopy("origin", "1", deleting)},
 		},
-		"UnknownGoing": {
-			reason: "its job must wait until it is gone", want: Judgement{Idle, Unknown},
-			seen: Seen{Copy: testCopy("origin", "1", deleting)},
-		},
+		"UnknownGoing": {reason: "its job must wait until it is gone", seen: Seen{Copy: testCopy("origin", "1", deleting)}, want: Judgement{Idle, Unknown}},
 		"Tombstone": {
 			reason: "its job was deleted while the worker was away", want: Judgement{Idle, Outdated},
 			seen: Seen{Tombstones: tombstones(tombstoneOf("id", "origin", 2)), Copy: testCopy("origin", "2")},
@@ -561,30 +539,18 @@ func TestOf(t *testing.T) {
 			reason: "the job is there, its Dispatch is not", want: Judgement{Idle, Adoptable},
 			seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true},
 		},
-		"LowerRival": {
-			reason: "the highest attempt wins", want: Judgement{Idle, Adoptable},
-			seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 2},
-		},
-		"HigherRival": {
-			reason: "the highest attempt wins", want: Judgement{Idle, Unknown},
-			seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 4},
-		},
+		"LowerRival":  {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 2}, want: Judgement{Idle, Adoptable}},
+		"HigherRival": {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 4}, want: Judgement{Idle, Unknown}},
 		"EqualRival": {
 			reason: "which of the two is right nobody knows", want: Judgement{Idle, Unknown},
 			seen: Seen{Job: ours, Dispatch: dispatchOn("", "", 2), Copy: testCopy("origin", "3"), Asked: true, Rival: 3},
 		},
-		"Over": {
-			reason: "the job has ended", want: Judgement{Idle, Orphaned},
-			seen: Seen{Job: complete, Copy: testCopy("origin", "3"), Asked: true},
-		},
+		"Over": {reason: "the job has ended", seen: Seen{Job: complete, Copy: testCopy("origin", "3"), Asked: true}, want: Judgement{Idle, Orphaned}},
 		"OverLater": {
 			reason: "the job has ended", want: Judgement{Finished, Orphaned},
 			seen: Seen{Job: complete, Dispatch: dispatchOn("here", "id", 2), Copy: testCopy("origin", "3"), Asked: true},
 		},
-		"OverGoing": {
-			reason: "it is going already", want: Judgement{Idle, Unknown},
-			seen: Seen{Job: complete, Copy: testCopy("origin", "3", deleting), Asked: true},
-		},
+		"OverGoing": {reason: "it is going already", seen: Seen{Job: complete, Copy: testCopy("origin", "3", deleting), Asked: true}, want: Judgement{Idle, Unknown}},
 		"JobGoing": {
 			reason: "the job was deleted, and no Dispatch waits for the copy", want: Judgement{Idle, Orphaned},
 			seen: Seen{Job: going, Copy: testCopy("origin", "3"), Asked: true},
@@ -621,14 +587,8 @@ func TestOf(t *testing.T) {
 			reason: "the same attempt is on another worker", want: Judgement{Idle, Unknown},
 			seen: Seen{Job: ours, Dispatch: dispatchOn("elsewhere", "other", 2), Copy: testCopy("origin", "2"), Asked: true},
 		},
-		"AskedNoAttempt": {
-			reason: "somebody took the annotation off", want: Judgement{Idle, Unknown},
-			seen: Seen{Job: ours, Copy: testCopy("origin", ""), Asked: true},
-		},
-		"Going": {
-			reason: "somebody deletes it", want: Judgement{Idle, Unknown},
-			seen: Seen{Job: ours, Copy: testCopy("origin", "3", deleting), Asked: true},
-		},
+		"AskedNoAttempt": {reason: "somebody took the annotation off", seen: Seen{Job: ours, Copy: testCopy("origin", ""), Asked: true}, want: Judgement{Idle, Unknown}},
+		"Going":          {reason: "somebody deletes it", seen: Seen{Job: ours, Copy: testCopy("origin", "3", deleting), Asked: true}, want: Judgement{Idle, Unknown}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.seen.Here, test.seen.ManagedBy, test.seen.Known.HubID = Worker{Name: "here", ClusterID: "id"}, "us", "hub"
