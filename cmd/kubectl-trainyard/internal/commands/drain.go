@@ -103,12 +103,8 @@ func (o *drainOptions) print(ctx context.Context, h *hub.Hub, worker *v1alpha1.W
 	if err != nil {
 		return err
 	}
-	pointers := make([]*v1alpha1.Dispatch, len(all))
-	for i := range all {
-		pointers[i] = &all[i]
-	}
 	progress := drain.NewProgress(v1alpha1.ClusterName(worker.Name))
-	if err := o.printLines(progress.Look(pointers)); err != nil {
+	if err := o.printLines(progress.Look(all)); err != nil {
 		return err
 	}
 	if stay, leave := progress.Counts(); stay+leave > 0 {
@@ -161,7 +157,7 @@ type drainFollower struct {
 }
 
 // look prints changes, and returns whether and how the drain has ended.
-func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispatches []*v1alpha1.Dispatch) (done bool, err error) {
+func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispatches []v1alpha1.Dispatch) (done bool, err error) {
 	switch {
 	case worker == nil:
 		return true, fmt.Errorf("WorkerCluster %q was deleted", name)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
@@ -115,7 +115,7 @@ func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("must specify -f: a file with a TrainJob")
 	}
-	scheme := hub.Scheme()
+	scheme := cluster.Scheme()
 	objects, err := manifests.Read(scheme, simulation.Kinds(), o.In, o.files...)
 	if err != nil {
 		return nil, err

@@ -18,14 +18,14 @@ import (
 type edit func(*v1alpha1.Dispatch)
 
 // dispatch returns the Dispatch of a job that runs on worker east.
-func dispatch(name string, edits ...edit) *v1alpha1.Dispatch {
-	d := &v1alpha1.Dispatch{
+func dispatch(name string, edits ...edit) v1alpha1.Dispatch {
+	d := v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: name, UID: types.UID(name)}, Cluster: "east", Attempt: 1},
 		Status:     v1alpha1.DispatchStatus{Attempt: 1},
 	}
 	for _, e := range edits {
-		e(d)
+		e(&d)
 	}
 	return d
 }
@@ -80,12 +80,12 @@ func TestFates(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			progress := drain.NewProgress("east")
-			progress.Look([]*v1alpha1.Dispatch{dispatch("a", with(v1alpha1.DispatchPlaced, metav1.ConditionTrue, "", ""))})
+			progress.Look([]v1alpha1.Dispatch{dispatch("a", with(v1alpha1.DispatchPlaced, metav1.ConditionTrue, "", ""))})
 			want := []string{"trainjob n/a " + tc.want}
 			if tc.want == "waits for its turn" {
 				want = []string{} // Nothing has changed.
 			}
-			check.Diff(t, want, progress.Look([]*v1alpha1.Dispatch{dispatch("a", tc.edits...)}),
+			check.Diff(t, want, progress.Look([]v1alpha1.Dispatch{dispatch("a", tc.edits...)}),
 				fmt.Sprintf("%s: lines", tc.reason))
 			if stay, leave := progress.Counts(); stay != tc.stay || leave != tc.leave {
 				t.Errorf("%s: %d stay and %d leave, want %d and %d", tc.reason, stay, leave, tc.stay, tc.leave)
@@ -103,20 +103,20 @@ func TestHolders(t *testing.T) {
 	nowhere := with(v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonPinMismatch, "")
 	progress := drain.NewProgress("east")
 	for i, look := range []struct {
-		dispatches []*v1alpha1.Dispatch
+		dispatches []v1alpha1.Dispatch
 		want       []string
 	}{
 		{
-			dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("north"), evicted)},
+			dispatches: []v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("north"), evicted)},
 			want:       []string{"trainjob n/a waits for its turn", held + "is being stopped on north"},
 		},
 		{
-			dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on(""), drained, nowhere)},
+			dispatches: []v1alpha1.Dispatch{dispatch("a"), dispatch("x", on(""), drained, nowhere)},
 			want:       []string{held + "has no worker yet: PinMismatch"},
 		},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"), drained)}, want: []string{held + "has no copy on west yet"}},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"))}, want: []string{}},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a", evicted), dispatch("y", on(""), drained)}, want: []string{"trainjob n/a evicting: worker east is drained"}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"), drained)}, want: []string{held + "has no copy on west yet"}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a"), dispatch("x", on("west"))}, want: []string{}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a", evicted), dispatch("y", on(""), drained)}, want: []string{"trainjob n/a evicting: worker east is drained"}},
 	} {
 		check.Diff(t, look.want, progress.Look(look.dispatches), fmt.Sprintf("look %d", i))
 	}
@@ -129,21 +129,21 @@ func TestHolders(t *testing.T) {
 func TestProgress(t *testing.T) {
 	progress := drain.NewProgress("east")
 	looks := []struct {
-		dispatches []*v1alpha1.Dispatch
+		dispatches []v1alpha1.Dispatch
 		want       []string
 	}{
 		{
-			dispatches: []*v1alpha1.Dispatch{dispatch("c"), dispatch("a", evicted), dispatch("b", noRoom), dispatch("other", on("west")), dispatch("waits", on("")), dispatch("done", finished)},
+			dispatches: []v1alpha1.Dispatch{dispatch("c"), dispatch("a", evicted), dispatch("b", noRoom), dispatch("other", on("west")), dispatch("waits", on("")), dispatch("done", finished)},
 			want:       []string{"trainjob n/a evicting: worker east is drained", "trainjob n/b stays: west: lacks 8 nvidia.com/gpu", "trainjob n/c waits for its turn"},
 		},
 		{
-			dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", noRoom), dispatch("c"), dispatch("other", on("north"))},
+			dispatches: []v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", noRoom), dispatch("c"), dispatch("other", on("north"))},
 			want:       []string{"trainjob n/a moved to west"},
 		},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", noRoom)}, want: []string{"trainjob n/c was deleted"}},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", evicted)}, want: []string{"trainjob n/b evicting: worker east is drained"}},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", on("north"))}, want: []string{"trainjob n/b moved to north"}},
-		{dispatches: []*v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", on("north"))}, want: []string{}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", noRoom)}, want: []string{"trainjob n/c was deleted"}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", evicted)}, want: []string{"trainjob n/b evicting: worker east is drained"}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", on("north"))}, want: []string{"trainjob n/b moved to north"}},
+		{dispatches: []v1alpha1.Dispatch{dispatch("a", on("west")), dispatch("b", on("north"))}, want: []string{}},
 	}
 	for i, look := range looks {
 		check.Diff(t, look.want, progress.Look(look.dispatches), fmt.Sprintf("look %d", i))

@@ -37,13 +37,14 @@ func NewProgress(worker v1alpha1.ClusterName) *Progress {
 
 // Look reads all Dispatches. It returns a line for each job that has changed, sorted by namespace and name: for each job
 // of the worker, and, while jobs of the worker wait for their turn, for each job on its way from another drained worker.
-func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
+func (p *Progress) Look(dispatches []v1alpha1.Dispatch) []string {
 	seen, changed := map[types.UID]bool{}, []job(nil)
-	queued := slices.ContainsFunc(dispatches, func(d *v1alpha1.Dispatch) bool {
-		of, _ := fateOf(p.worker, d)
+	queued := slices.ContainsFunc(dispatches, func(d v1alpha1.Dispatch) bool {
+		of, _ := fateOf(p.worker, &d)
 		return of == undecided
 	})
-	for _, d := range dispatches {
+	for i := range dispatches {
+		d := &dispatches[i]
 		uid := d.Spec.TrainJob.UID
 		of, words := fateOf(p.worker, d)
 		before, known := p.jobs[uid]

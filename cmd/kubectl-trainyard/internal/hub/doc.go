@@ -6,9 +6,8 @@
 //	h, err := hub.New(config, "the-context")
 //	workers, err := h.Workers(ctx)
 //
-// It needs no discovery, because it knows the kinds that it reads. It reads lists in pages, to spare a large hub. It
-// writes only merge patches of single fields of WorkerClusters. What is imported from MultiKueue is written by package
-// multikueue.
+// It writes only merge patches of single fields of WorkerClusters. Package multikueue writes what is imported from
+// MultiKueue.
 //
 // A Watcher is for commands that follow changes:
 //

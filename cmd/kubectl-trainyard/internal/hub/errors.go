@@ -10,28 +10,25 @@ import (
 	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// isMissing is true if an object does not exist on an API server that knows its kind.
-func isMissing(err error) bool { return apierrors.IsNotFound(err) && !isKindMissing(err) }
-
-// isKindMissing is true if the API server does not know the kind. It is false if only the object is missing.
-func isKindMissing(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+// explain adds to an error what was being done, and what the user can do. It returns nil for nil.
+func (h *Hub) explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return h.Hint(fmt.Errorf("%s: %w", what, err))
 }
-
-// explain adds to an error what was being done, and what the user can do.
-func (h *Hub) explain(what string, err error) error { return h.Hint(fmt.Errorf("%s: %w", what, err)) }
 
 // Hint adds to an error of the hub what the user can do, if that is known.
 func (h *Hub) Hint(err error) error {
 	var network *net.OpError
 	switch {
-	case isKindMissing(err):
+	case cluster.IsKindMissing(err):
 		return fmt.Errorf("%w: Trainyard is not installed on this cluster%s, or it is a worker; name the hub with --context", err, h.of(" (context %q)"))
 	case errors.As(err, &network):
 		return fmt.Errorf("unable to connect to the hub%s: %w", h.of(" (context %q)"), err)

@@ -10,9 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -36,33 +37,25 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // Worker watches one WorkerCluster until the context ends. The returned function returns its latest state, or nil.
 func (w *Watcher) Worker(ctx context.Context, name string) (func() *v1alpha1.WorkerCluster, error) {
-	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-	store, err := w.watch(ctx, watched{
-		what: fmt.Sprintf("WorkerCluster %q", name), object: &v1alpha1.WorkerCluster{}, selector: byName,
-		list: func() client.ObjectList { return &v1alpha1.WorkerClusterList{} },
-	})
+	byName := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+	workers, err := w.watch(ctx, fmt.Sprintf("WorkerCluster %q", name), &v1alpha1.WorkerCluster{}, byName)
 	return func() *v1alpha1.WorkerCluster {
-		for _, object := range store.List() {
-			return object.(*v1alpha1.WorkerCluster)
+		worker := &v1alpha1.WorkerCluster{}
+		if workers.Get(ctx, types.NamespacedName{Name: name}, worker) != nil { // It is not there: a cache has no other error.
+			return nil
 		}
-		return nil
+		return worker
 	}, err
 }
 
 // Dispatches watches the Dispatches of all namespaces until the context ends, without their large fields: explanation,
 // refusals and PodSets. The returned function returns their latest states.
-func (w *Watcher) Dispatches(ctx context.Context) (func() []*v1alpha1.Dispatch, error) {
-	store, err := w.watch(ctx, watched{
-		what: "Dispatches", object: &v1alpha1.Dispatch{}, strip: stripDispatch,
-		list: func() client.ObjectList { return &v1alpha1.DispatchList{} },
-	})
-	return func() []*v1alpha1.Dispatch {
-		objects := store.List()
-		dispatches := make([]*v1alpha1.Dispatch, len(objects))
-		for i := range objects {
-			dispatches[i] = objects[i].(*v1alpha1.Dispatch)
-		}
-		return dispatches
+func (w *Watcher) Dispatches(ctx context.Context) (func() []v1alpha1.Dispatch, error) {
+	dispatches, err := w.watch(ctx, "Dispatches", &v1alpha1.Dispatch{}, cache.ByObject{Transform: stripDispatch})
+	return func() []v1alpha1.Dispatch {
+		list := &v1alpha1.DispatchList{}
+		_ = dispatches.List(ctx, list) // A cache that has been filled has no error.
+		return list.Items
 	}, err
 }
 
@@ -74,53 +67,39 @@ func stripDispatch(object any) (any, error) {
 	return object, nil
 }
 
-type watched struct {
-	what     string
-	object   client.Object
-	list     func() client.ObjectList
-	selector fields.Selector
-	strip    cache.TransformFunc
-}
-
-// watch returns when the store has all current objects.
-func (w *Watcher) watch(ctx context.Context, of watched) (cache.Store, error) {
-	reader := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list := of.list()
-			err := w.hub.List(ctx, list, &client.ListOptions{
-				FieldSelector: of.selector, Limit: options.Limit, Continue: options.Continue, Raw: &options,
-			})
-			return list, err
+// watch returns a cache of the objects of one kind when it has all current objects.
+func (w *Watcher) watch(
+	ctx context.Context, what string, object client.Object, options cache.ByObject,
+) (client.Reader, error) {
+	options.UnsafeDisableDeepCopy = ptr.To(true) // Nobody changes what is read.
+	objects, err := cache.New(w.hub.config, cache.Options{
+		Scheme: w.hub.Scheme(), Mapper: w.hub.RESTMapper(), ByObject: map[client.Object]cache.ByObject{object: options},
+		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
+			// After all other errors the cache continues by itself.
+			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+				w.fail(w.hub.explain("watch "+what, err))
+			}
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return w.hub.Watch(ctx, of.list(), &client.ListOptions{FieldSelector: of.selector, Raw: &options})
-		},
-	}
-	informer := cache.NewSharedIndexInformer(reader, of.object, 0, cache.Indexers{})
-	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		// After all other errors the reflector continues by itself.
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			w.fail(w.hub.explain("watch "+of.what, err))
-		}
 	})
-	if err == nil && of.strip != nil {
-		err = informer.SetTransform(of.strip)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", what, err)
 	}
+	informer, err := objects.GetInformer(ctx, object)
 	if err == nil {
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { w.tell() },
 			UpdateFunc: func(any, any) { w.tell() },
 			DeleteFunc: func(any) { w.tell() },
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", of.what, err)
+		return nil, fmt.Errorf("watch %s: %w", what, err)
 	}
-	go informer.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	go func() { _ = objects.Start(ctx) }() // It has no error.
+	if !objects.WaitForCacheSync(ctx) {
 		return nil, context.Cause(ctx)
 	}
-	return informer.GetStore(), nil
+	return objects, nil
 }
 
 func (w *Watcher) tell() {

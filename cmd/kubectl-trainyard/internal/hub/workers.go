@@ -15,33 +15,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 )
 
 const fieldOwner = client.FieldOwner("kubectl-trainyard")
 
 // Workers returns the WorkerClusters, sorted by name.
-func (h *Hub) Workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
-	var workers []v1alpha1.WorkerCluster
-	err := eachPage(ctx, h, "", func() *v1alpha1.WorkerClusterList { return &v1alpha1.WorkerClusterList{} },
-		func(page *v1alpha1.WorkerClusterList) { workers = append(workers, page.Items...) })
-	if err != nil {
-		return nil, h.explain("list WorkerClusters", err)
-	}
-	return workers, nil
+func (h *Hub) Workers(ctx context.Context) (workers []v1alpha1.WorkerCluster, err error) {
+	take := func(w *v1alpha1.WorkerCluster) { workers = append(workers, *w) }
+	err = cluster.Each(ctx, h, &v1alpha1.WorkerClusterList{}, take)
+	return workers, h.explain("list WorkerClusters", err)
 }
 
 // Worker returns a WorkerCluster. If it does not exist, the error names the most similar name.
 func (h *Hub) Worker(ctx context.Context, name string) (*v1alpha1.WorkerCluster, error) {
 	worker := &v1alpha1.WorkerCluster{}
 	err := h.Get(ctx, types.NamespacedName{Name: name}, worker)
-	switch {
-	case err == nil:
-		return worker, nil
-	case isMissing(err):
+	if cluster.IsMissing(err) {
 		return nil, h.noWorker(ctx, name)
-	default:
-		return nil, h.explain(fmt.Sprintf("get WorkerCluster %q", name), err)
 	}
+	return worker, h.explain(fmt.Sprintf("get WorkerCluster %q", name), err)
 }
 
 // PatchWorker merges some fields into a WorkerCluster. It does not change other fields.
@@ -52,10 +45,8 @@ func (h *Hub) PatchWorker(ctx context.Context, name string, fields map[string]an
 	}
 	worker := &v1alpha1.WorkerCluster{}
 	worker.Name = name
-	if err := h.Patch(ctx, worker, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
-		return h.explain(fmt.Sprintf("patch WorkerCluster %q", name), err)
-	}
-	return nil
+	err = h.Patch(ctx, worker, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	return h.explain(fmt.Sprintf("patch WorkerCluster %q", name), err)
 }
 
 // AnnotateWorker sets an annotation of a WorkerCluster, or removes it if the value is nil.
@@ -64,14 +55,10 @@ func (h *Hub) AnnotateWorker(ctx context.Context, name, annotation string, value
 }
 
 // Tombstones returns the Tombstones.
-func (h *Hub) Tombstones(ctx context.Context) ([]v1alpha1.Tombstone, error) {
-	var tombstones []v1alpha1.Tombstone
-	err := eachPage(ctx, h, "", func() *v1alpha1.TombstoneList { return &v1alpha1.TombstoneList{} },
-		func(page *v1alpha1.TombstoneList) { tombstones = append(tombstones, page.Items...) })
-	if err != nil {
-		return nil, h.explain("list Tombstones", err)
-	}
-	return tombstones, nil
+func (h *Hub) Tombstones(ctx context.Context) (tombstones []v1alpha1.Tombstone, err error) {
+	take := func(t *v1alpha1.Tombstone) { tombstones = append(tombstones, *t) }
+	err = cluster.Each(ctx, h, &v1alpha1.TombstoneList{}, take)
+	return tombstones, h.explain("list Tombstones", err)
 }
 
 // LastEvent returns the message of the latest Event about a WorkerCluster with this reason and text, or "".

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -31,7 +31,7 @@ var kinds = []schema.GroupVersionKind{
 const job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n"
 
 func read(texts ...string) (*manifests.Objects, error) {
-	return manifests.Read(hub.Scheme(), kinds, strings.NewReader(strings.Join(texts, "\n---\n")), "-")
+	return manifests.Read(cluster.Scheme(), kinds, strings.NewReader(strings.Join(texts, "\n---\n")), "-")
 }
 
 func TestFaults(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPaths(t *testing.T) {
 	for name, text := range map[string]string{"b.yaml": job + "metadata: {name: b}", "a.json": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, "c.txt": "nothing"} {
 		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	objects, err := manifests.Read(hub.Scheme(), kinds, nil, dir)
+	objects, err := manifests.Read(cluster.Scheme(), kinds, nil, dir)
 	check.Must(t, err)
 	jobs, _ := manifests.Of[*trainer.TrainJob](objects)
 	if namespaces, _ := manifests.Of[*corev1.Namespace](objects); len(jobs) != 1 || len(namespaces) != 1 {
@@ -115,7 +115,7 @@ func TestPaths(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none.yaml"): "does not exist", t.TempDir(): "has no files that end with .json, .yaml or .yml",
 	} {
-		if _, err := manifests.Read(hub.Scheme(), kinds, nil, path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := manifests.Read(cluster.Scheme(), kinds, nil, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Read(%s) = %v, want %q", path, err, want)
 		}
 	}
@@ -166,7 +166,7 @@ func TestWhatKubectlReads(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "jobs.yaml")
 			check.Must(t, os.WriteFile(file, []byte(text), 0o600))
 			for from, stdin := range map[string]string{file: "", manifests.Stdin: text} {
-				objects, err := manifests.Read(hub.Scheme(), kinds, strings.NewReader(stdin), from)
+				objects, err := manifests.Read(cluster.Scheme(), kinds, strings.NewReader(stdin), from)
 				if err != nil {
 					t.Errorf("read %s: %v", from, err)
 					continue

@@ -197,7 +197,7 @@ const (
 	fromProfile
 )
 
-func (c cluster) source() sourceKind {
+func (c kueueCluster) source() sourceKind {
 	switch {
 	case c.Spec.ClusterSource.ClusterProfileRef.Name != "":
 		return fromProfile

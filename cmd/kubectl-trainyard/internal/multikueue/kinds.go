@@ -4,6 +4,7 @@
 package multikueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
@@ -41,7 +43,7 @@ type (
 			Clusters []string `json:"clusters"`
 		} `json:"spec"`
 	}
-	cluster struct {
+	kueueCluster struct {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
 			ClusterSource source `json:"clusterSource"`
@@ -91,15 +93,12 @@ type rule struct {
 // each reads all objects of a kind of Kueue.
 func each[T any](ctx context.Context, h *hub.Hub, kind string, take func(T)) error {
 	var wrong error
-	err := h.EachOfKueue(ctx, kind, func(object *unstructured.Unstructured) {
+	err := h.EachObject(ctx, cluster.KueueVersion.WithKind(kind), func(object *unstructured.Unstructured) {
 		var read T
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &read); err != nil && wrong == nil {
 			wrong = fmt.Errorf("read %s %q: %w", kind, object.GetName(), err)
 		}
 		take(read)
 	})
-	if err != nil {
-		return err
-	}
-	return wrong
+	return cmp.Or(err, wrong)
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
@@ -62,7 +61,7 @@ type Observation struct {
 	options  Options
 	checks   map[string]admissionCheck
 	configs  map[string]config
-	clusters map[string]cluster
+	clusters map[string]kueueCluster
 	queues   []clusterQueue
 	// local are the LocalQueues by the name of their ClusterQueue.
 	local map[string][]LocalQueue
@@ -84,7 +83,7 @@ type LocalQueue struct {
 // Read reads the hub.
 func Read(ctx context.Context, h *hub.Hub, options Options) (*Observation, error) {
 	o := &Observation{
-		options: options, checks: map[string]admissionCheck{}, configs: map[string]config{}, clusters: map[string]cluster{},
+		options: options, checks: map[string]admissionCheck{}, configs: map[string]config{}, clusters: map[string]kueueCluster{},
 		local: map[string][]LocalQueue{}, secrets: map[string]*corev1.Secret{}, objects: map[string]*unstructured.Unstructured{},
 	}
 	if err := o.readKueue(ctx, h); err != nil {
@@ -108,7 +107,7 @@ func (o *Observation) readKueue(ctx context.Context, h *hub.Hub) error {
 	if err := each(ctx, h, configKind, func(c config) { o.configs[c.Name] = c }); err != nil {
 		return err
 	}
-	if err := each(ctx, h, "MultiKueueCluster", func(c cluster) { o.clusters[c.Name] = c }); err != nil {
+	if err := each(ctx, h, "MultiKueueCluster", func(c kueueCluster) { o.clusters[c.Name] = c }); err != nil {
 		return err
 	}
 	if err := each(ctx, h, "ClusterQueue", func(q clusterQueue) { o.queues = append(o.queues, q) }); err != nil {
@@ -151,19 +150,14 @@ func isFinished(condition metav1.Condition) bool {
 
 // readTrainyard reads the objects that the import may have made.
 func (o *Observation) readTrainyard(ctx context.Context, h *hub.Hub) error {
-	workers, err := h.All(ctx, v1alpha1.GroupVersion.WithKind("WorkerCluster"))
+	err := h.EachObject(ctx, workerKind, func(object *unstructured.Unstructured) { o.objects[keyOf(object)] = object })
 	if err != nil {
 		return err
 	}
-	policies, err := h.All(ctx, v1alpha1.GroupVersion.WithKind("DispatchPolicy"))
-	if err != nil {
-		return err
-	}
-	o.policies = len(policies)
-	for _, object := range slices.Concat(workers, policies) {
+	return h.EachObject(ctx, policyKind, func(object *unstructured.Unstructured) {
 		o.objects[keyOf(object)] = object
-	}
-	return nil
+		o.policies++
+	})
 }
 
 // readSecrets reads the Secrets that MultiKueue uses, and the Secrets of an earlier import.

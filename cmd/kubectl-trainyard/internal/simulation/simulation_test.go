@@ -16,7 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
 	"github.com/trainyard/trainyard/test/check"
@@ -85,7 +85,7 @@ func class(name string, value int, more string) string {
 
 func run(t *testing.T, documents ...string) (*simulation.Outcome, error) {
 	t.Helper()
-	objects, err := manifests.Read(hub.Scheme(), simulation.Kinds(), strings.NewReader(strings.Join(documents, "\n---\n")), "-")
+	objects, err := manifests.Read(cluster.Scheme(), simulation.Kinds(), strings.NewReader(strings.Join(documents, "\n---\n")), "-")
 	check.Must(t, err)
 	return simulation.Run(t.Context(), objects.Over(nil), objects, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 }
