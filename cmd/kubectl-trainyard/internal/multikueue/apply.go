@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 )
 
 // fieldOwner is the field manager of the import. The plugin's other commands have another field manager, so that
@@ -33,16 +35,6 @@ const (
 	ServerDryRun DryRun = "server"
 )
 
-// Result says what Apply has done with an object, or would do.
-type Result string
-
-// The results are kubectl's words.
-const (
-	Created    Result = "created"
-	Configured Result = "configured"
-	Unchanged  Result = "unchanged"
-)
-
 // ConflictError says that somebody else has changed what the import would write. Nothing was changed.
 type ConflictError struct {
 	// Causes are the field managers with their fields.
@@ -55,46 +47,30 @@ func (e *ConflictError) Error() string {
 }
 
 // Apply writes an object of a plan. live is the object on the hub, or nil. Apply sets object to what the hub has then.
-func Apply(ctx context.Context, c client.Client, object, live *unstructured.Unstructured, dryRun DryRun) (Result, error) {
+func Apply(
+	ctx context.Context, c client.Client, object, live *unstructured.Unstructured, dryRun DryRun,
+) (cluster.Result, error) {
 	if dryRun == ClientDryRun {
 		switch {
 		case live == nil:
-			return Created, nil
+			return cluster.Created, nil
 		case contains(live.Object, object.Object):
 			live.DeepCopyInto(object)
-			return Unchanged, nil
+			return cluster.Unchanged, nil
 		}
-		return Configured, nil
+		return cluster.Configured, nil
 	}
-	options := []client.ApplyOption{fieldOwner}
 	if dryRun == ServerDryRun {
-		options = append(options, client.DryRunAll)
+		c = client.NewDryRunClient(c)
 	}
-	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), options...)
+	result, err := cluster.Apply(ctx, c, object, live, fieldOwner)
 	switch {
 	case apierrors.IsConflict(err):
 		return "", conflict(err)
 	case err != nil:
 		return "", fmt.Errorf("apply %s %q: %w", object.GetKind(), object.GetName(), err)
-	case live == nil:
-		return Created, nil
-	case equal(live, object):
-		return Unchanged, nil
 	}
-	return Configured, nil
-}
-
-// equal compares what an object was with what it is. A dry run keeps the version, so the content counts.
-func equal(before, after *unstructured.Unstructured) bool {
-	without := func(object *unstructured.Unstructured) map[string]any {
-		object = object.DeepCopy()
-		object.SetManagedFields(nil)
-		object.SetResourceVersion("")
-		object.SetGeneration(0)
-		delete(object.Object, "status") // The manager's.
-		return object.Object
-	}
-	return equality.Semantic.DeepEqual(without(before), without(after))
+	return result, nil
 }
 
 func conflict(err error) error {

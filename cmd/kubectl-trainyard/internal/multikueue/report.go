@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 )
 
 // Report is what an import has done, and what is left to do.
@@ -38,7 +40,7 @@ type WorkerRights struct {
 var errNoSecret = errors.New("its Secret was not written")
 
 type outcome struct {
-	result Result
+	result cluster.Result
 	err    error
 }
 

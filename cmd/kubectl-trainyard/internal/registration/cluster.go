@@ -5,23 +5,21 @@ package registration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -53,8 +51,9 @@ type Cluster struct {
 	// DryRun makes the API server check all writes, and persist none.
 	DryRun bool
 
+	client.Client
+	// kubernetes asks what is no object: versions, APIs, rights and tokens.
 	kubernetes kubernetes.Interface
-	dynamic    dynamic.Interface
 	clock      *serverClock
 }
 
@@ -71,8 +70,12 @@ func NewCluster(side Side, contextName string, config *rest.Config, dryRun bool)
 	if c.kubernetes, err = bounded.Kubernetes(c.Config, limits); err != nil {
 		return nil, fmt.Errorf("make client of the %s: %w", side, err)
 	}
-	if c.dynamic, err = bounded.Dynamic(c.Config, limits); err != nil {
+	if c.Client, err = cluster.New(bounded.Config(c.Config, limits)); err != nil {
 		return nil, fmt.Errorf("make client of the %s: %w", side, err)
+	}
+	c.Client = client.WithFieldOwner(c.Client, fieldManager)
+	if dryRun {
+		c.Client = client.NewDryRunClient(c.Client)
 	}
 	return c, nil
 }
@@ -130,52 +133,14 @@ func (d *dated) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// Result says what was done with an object, or would be done.
-type Result string
-
-// The results are kubectl's words.
-const (
-	Created    Result = "created"
-	Configured Result = "configured"
-	Unchanged  Result = "unchanged"
-	Deleted    Result = "deleted"
-	// unchecked is Created in a dry run: the API server cannot check an object of a namespace that it does not have.
-	unchecked Result = "created, unchecked because its namespace is new"
-	// Absent objects are not there, so there is nothing to delete.
-	Absent Result = ""
-)
-
-// resourceOf returns the resource of a kind. All kinds that this package knows have regular plurals.
-func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
-	resource, _ := meta.UnsafeGuessKindToResource(kind)
-	return resource
-}
-
-func (c *Cluster) objects(object *unstructured.Unstructured) dynamic.ResourceInterface {
-	all := c.dynamic.Resource(resourceOf(object.GroupVersionKind()))
-	if object.GetNamespace() == "" {
-		return all
-	}
-	return all.Namespace(object.GetNamespace())
-}
-
-func (c *Cluster) dryRun() []string {
-	if c.DryRun {
-		return []string{metav1.DryRunAll}
-	}
-	return nil
-}
+// unchecked is cluster.Created in a dry run: an API server cannot check an object of a namespace that it does not have.
+const unchecked cluster.Result = "created, unchecked because its namespace is new"
 
 // name names an object as kubectl does.
 func name(object *unstructured.Unstructured) string {
-	kind := object.GroupVersionKind()
-	text := resourceOf(kind).Resource
-	text = text[:len(text)-1] // As good as the singular for a reader, without a second request.
-	if singular := singulars[kind.Kind]; singular != "" {
-		text = singular
-	}
-	if kind.Group != "" {
-		text += "." + kind.Group
+	text := strings.ToLower(object.GetKind())
+	if group := object.GroupVersionKind().Group; group != "" {
+		text += "." + group
 	}
 	text += "/" + object.GetName()
 	if object.GetNamespace() != "" {
@@ -184,23 +149,46 @@ func name(object *unstructured.Unstructured) string {
 	return text
 }
 
-// singulars has the singulars that are not the plural without its last letter.
-var singulars = map[string]string{"ValidatingAdmissionPolicy": "validatingadmissionpolicy"}
-
 // get returns an object of the cluster, or nil.
 func (c *Cluster) get(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := c.objects(object).Get(ctx, object.GetName(), metav1.GetOptions{})
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(object.GroupVersionKind())
+	err := c.Get(ctx, client.ObjectKeyFromObject(object), live)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("get %s on the %s: %w", name(object), c.Side, err)
+		return nil, c.failed("get", object, err)
 	}
 	return live, nil
 }
 
+// failed adds to an error what was being done with an object. It returns nil for nil.
+func (c *Cluster) failed(verb string, object *unstructured.Unstructured, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s on the %s: %w", verb, name(object), c.Side, err)
+}
+
+// list returns the objects of a kind with some labels. A kind that is not served has none.
+func (c *Cluster) list(
+	ctx context.Context, kind schema.GroupVersionKind, labels client.MatchingLabels,
+) (all []unstructured.Unstructured, err error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	err = cluster.Each(ctx, c, list, func(object *unstructured.Unstructured) { all = append(all, *object) }, labels)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list %s on the %s: %w", cluster.ResourceOf(kind).Resource, c.Side, err)
+	}
+	return all, nil
+}
+
 // apply makes the cluster have an object. Fields that the object does not have stay as they are.
-func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) (Result, error) {
+func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) (cluster.Result, error) {
 	live, err := c.get(ctx, object)
 	if err != nil {
 		return "", err
@@ -210,79 +198,28 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 			return unchecked, err
 		}
 	}
-	data, err := json.Marshal(object)
-	if err != nil {
-		return "", fmt.Errorf("encode %s: %w", name(object), err)
-	}
-	force := true
-	after, err := c.objects(object).Patch(ctx, object.GetName(), types.ApplyPatchType, data,
-		metav1.PatchOptions{FieldManager: fieldManager, Force: &force, DryRun: c.dryRun()})
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("apply %s on the %s: %w", name(object), c.Side, err)
-	case live == nil:
-		return Created, nil
-	case same(live, after):
-		return Unchanged, nil
-	}
-	return Configured, nil
+	result, err := cluster.Apply(ctx, c, object, live, client.ForceOwnership)
+	return result, c.failed("apply", object, err)
 }
 
-// patch merges fields into an object that is there.
-func (c *Cluster) patch(ctx context.Context, live *unstructured.Unstructured, fields map[string]any) (Result, error) {
-	data, err := json.Marshal(fields)
-	if err != nil {
-		return "", fmt.Errorf("encode %s: %w", name(live), err)
-	}
-	after, err := c.objects(live).Patch(ctx, live.GetName(), types.MergePatchType, data,
-		metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.dryRun()})
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("patch %s on the %s: %w", name(live), c.Side, err)
-	case same(live, after):
-		return Unchanged, nil
-	}
-	return Configured, nil
+// merge merges the fields of an object into live, which is there.
+func (c *Cluster) merge(ctx context.Context, object, live *unstructured.Unstructured) (cluster.Result, error) {
+	result, err := cluster.Merge(ctx, c, object, live)
+	return result, c.failed("patch", object, err)
 }
 
-// create creates an object that is not there.
-func (c *Cluster) create(ctx context.Context, object *unstructured.Unstructured) (Result, error) {
-	_, err := c.objects(object).Create(ctx, object, metav1.CreateOptions{FieldManager: fieldManager, DryRun: c.dryRun()})
-	if err != nil {
-		return "", fmt.Errorf("create %s on the %s: %w", name(object), c.Side, err)
+// remove deletes an object. It returns "" if the object is not there.
+func (c *Cluster) remove(ctx context.Context, object *unstructured.Unstructured) (cluster.Result, error) {
+	err := c.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if apierrors.IsNotFound(err) {
+		return "", nil
 	}
-	return Created, nil
-}
-
-// remove deletes an object, if it is there.
-func (c *Cluster) remove(ctx context.Context, object *unstructured.Unstructured) (Result, error) {
-	background := metav1.DeletePropagationBackground
-	err := c.objects(object).Delete(ctx, object.GetName(), metav1.DeleteOptions{DryRun: c.dryRun(), PropagationPolicy: &background})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Absent, nil
-	case err != nil:
-		return "", fmt.Errorf("delete %s on the %s: %w", name(object), c.Side, err)
-	}
-	return Deleted, nil
+	return cluster.Deleted, c.failed("delete", object, err)
 }
 
 func (c *Cluster) hasNamespace(ctx context.Context, namespace string) (bool, error) {
 	live, err := c.get(ctx, newObject("v1", "Namespace", "", namespace))
 	return live != nil, err
-}
-
-// same compares what an object was with what it is. A dry run keeps the version, so the content counts.
-func same(before, after *unstructured.Unstructured) bool {
-	without := func(object *unstructured.Unstructured) map[string]any {
-		object = object.DeepCopy()
-		object.SetManagedFields(nil)
-		object.SetResourceVersion("")
-		object.SetGeneration(0)
-		delete(object.Object, "status")
-		return object.Object
-	}
-	return equality.Semantic.DeepEqual(without(before), without(after))
 }
 
 func newObject(apiVersion, kind, namespace, objectName string) *unstructured.Unstructured {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
@@ -54,17 +55,42 @@ func (j *Join) Preflight(ctx context.Context) ([]Item, error) {
 func (j *Join) askRights(ctx context.Context) {
 	f := j.seen
 	if f.worker.err == nil {
-		rights := rightsFor(j.objects, "get", "create", "patch")
-		rights = append(rights, rightsFor([]*unstructured.Unstructured{boundSecret("")}, "get", "list", "create", "patch")...)
-		rights = append(rights, right{resource: "serviceaccounts", subresource: "token", namespace: workerNamespace, verb: "create"})
+		rights := rightsFor([]*unstructured.Unstructured{boundSecret("")}, "create", "get", "list", "patch")
+		rights = append(rights, rightsFor(j.objects, "create", "get", "patch")...)
+		rights = append(rights, cluster.Right{
+			Resource: "serviceaccounts", Subresource: "token", Namespace: workerNamespace, Verb: "create",
+		})
 		f.worker.denied, f.worker.err = j.worker.missing(ctx, rights)
 	}
 	if f.hub.err == nil {
-		objects := append(f.renewalRights(), f.credentialsSecret(nil), workerCluster(f.options.Name))
-		rights := rightsFor(objects, "get", "create", "patch")
-		rights = append(rights, rightsFor([]*unstructured.Unstructured{workerCluster("")}, "list")...)
+		rights := rightsFor([]*unstructured.Unstructured{workerCluster("")}, "create", "get", "list", "patch")
+		rights = append(rights, rightsFor(append(f.renewalRights(), f.credentialsSecret(nil)), "create", "get", "patch")...)
 		f.hub.denied, f.hub.err = j.hub.missing(ctx, rights)
 	}
+}
+
+// rightsFor are the rights to use some verbs on objects, each once.
+func rightsFor(objects []*unstructured.Unstructured, verbs ...string) []cluster.Right {
+	var all []cluster.Right
+	for _, object := range objects {
+		resource := cluster.ResourceOf(object.GroupVersionKind())
+		for _, verb := range verbs {
+			r := cluster.Right{
+				Group: resource.Group, Resource: resource.Resource, Namespace: object.GetNamespace(), Verb: verb,
+			}
+			if !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// missing returns the rights that the caller lacks, a line for each kind of object, sorted.
+func (c *Cluster) missing(ctx context.Context, rights []cluster.Right) ([]string, error) {
+	lines, err := cluster.Missing(ctx, c.kubernetes, rights)
+	slices.Sort(lines)
+	return lines, err
 }
 
 // Refusal is the error of a preflight with items that fail, or nil.
@@ -121,12 +147,12 @@ func (j *Join) write(ctx context.Context, c *Cluster, object *unstructured.Unstr
 	return j.tell(c, object, result)
 }
 
-func (j *Join) tell(c *Cluster, object *unstructured.Unstructured, result Result) error {
+func (j *Join) tell(c *Cluster, object *unstructured.Unstructured, result cluster.Result) error {
 	return j.say(c.line(object, result))
 }
 
 // line says what was done with an object.
-func (c *Cluster) line(object *unstructured.Unstructured, result Result) string {
+func (c *Cluster) line(object *unstructured.Unstructured, result cluster.Result) string {
 	line := fmt.Sprintf("%-6s  %s %s", c.Side, name(object), result)
 	if c.DryRun {
 		line += " (server dry run)"
@@ -145,7 +171,7 @@ func (j *Join) copyCRDs(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		result := Unchanged
+		result := cluster.Unchanged
 		if live == nil {
 			source, err := j.hub.get(ctx, object)
 			switch {

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -59,8 +61,8 @@ func (c *Cluster) authority(ctx context.Context) ([]byte, error) {
 		return nil, nil
 	}
 	const published = "kube-root-ca.crt"
-	object, err := c.kubernetes.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, published, metav1.GetOptions{})
-	if err != nil {
+	object := &corev1.ConfigMap{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: published}, object); err != nil {
 		return nil, fmt.Errorf("get ConfigMap %s of the worker, because your kubeconfig does not verify the worker: %w", published, err)
 	}
 	return []byte(object.Data["ca.crt"]), nil

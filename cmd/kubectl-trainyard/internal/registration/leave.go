@@ -10,14 +10,15 @@ import (
 	"slices"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
 )
 
@@ -111,27 +112,31 @@ func (l *Leave) AwaitCordon(ctx context.Context) error {
 	}
 }
 
-// Cordon merges fields into the spec of the WorkerCluster.
+// Cordon sets fields of the spec of the WorkerCluster.
 func (l *Leave) Cordon(ctx context.Context, spec map[string]any, done string) error {
-	return l.edit(ctx, map[string]any{"spec": spec}, done)
+	object := workerCluster(l.object.Name)
+	object.Object["spec"] = spec
+	return l.edit(ctx, object, done)
 }
 
 // Forget tells the hub that the worker will never return.
 func (l *Leave) Forget(ctx context.Context) error {
-	annotations := map[string]any{v1alpha1.AnnotationForget: string(l.object.Status.ClusterID)}
-	return l.edit(ctx, map[string]any{"metadata": map[string]any{"annotations": annotations}}, "forgotten")
+	object := workerCluster(l.object.Name)
+	object.SetAnnotations(map[string]string{v1alpha1.AnnotationForget: string(l.object.Status.ClusterID)})
+	return l.edit(ctx, object, "forgotten")
 }
 
-func (l *Leave) edit(ctx context.Context, fields map[string]any, done string) error {
-	live, err := l.hub.get(ctx, workerCluster(l.object.Name))
+// edit merges the fields of an object into the WorkerCluster, if that is there.
+func (l *Leave) edit(ctx context.Context, object *unstructured.Unstructured, done string) error {
+	live, err := l.hub.get(ctx, object)
 	if live == nil || err != nil {
 		return err
 	}
-	result, err := l.hub.patch(ctx, live, fields)
-	if err != nil || result == Unchanged {
+	result, err := l.hub.merge(ctx, object, live)
+	if err != nil || result == cluster.Unchanged {
 		return err
 	}
-	return l.say(l.hub.line(live, Result(done)))
+	return l.say(l.hub.line(live, cluster.Result(done)))
 }
 
 // ClearCopies waits until the worker has no copy of this hub that may run, and deletes the finished ones. The hub must
@@ -162,7 +167,7 @@ func (l *Leave) ClearCopies(ctx context.Context) error {
 
 // deleteFinished deletes the finished copies of this hub, and returns the others.
 func (l *Leave) deleteFinished(ctx context.Context) (alive []string, err error) {
-	objects, err := l.worker.list(ctx, trainJobs, labelHub+"="+l.hubID)
+	objects, err := l.worker.list(ctx, trainJobKind, client.MatchingLabels{labelHub: l.hubID})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +185,7 @@ func (l *Leave) deleteFinished(ctx context.Context) (alive []string, err error) 
 	return alive, nil
 }
 
-var trainJobs = schema.GroupVersion{Group: "trainer.kubeflow.org", Version: "v1alpha1"}.WithResource("trainjobs")
+var trainJobKind = trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind)
 
 func keyOf(object *unstructured.Unstructured) string {
 	if object.GetNamespace() == "" {
@@ -191,7 +196,7 @@ func keyOf(object *unstructured.Unstructured) string {
 
 // jobs returns the TrainJobs of the worker: the copies of this hub, and the others.
 func (l *Leave) jobs(ctx context.Context) (ours, others []string, err error) {
-	objects, err := l.worker.list(ctx, trainJobs, "")
+	objects, err := l.worker.list(ctx, trainJobKind, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,24 +212,6 @@ func (l *Leave) jobs(ctx context.Context) (ours, others []string, err error) {
 	slices.Sort(ours)
 	slices.Sort(others)
 	return ours, others, nil
-}
-
-// list returns the objects of a kind with some labels. A kind that is not served has none.
-func (c *Cluster) list(ctx context.Context, resource schema.GroupVersionResource, labels string) ([]unstructured.Unstructured, error) {
-	var all []unstructured.Unstructured
-	for token := ""; ; {
-		page, err := c.dynamic.Resource(resource).List(ctx, metav1.ListOptions{Limit: 500, Continue: token, LabelSelector: labels})
-		switch {
-		case isMissing(err):
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("list %s on the %s: %w", resource.Resource, c.Side, err)
-		}
-		all = append(all, page.Items...)
-		if token = page.GetContinue(); token == "" {
-			return all, nil
-		}
-	}
 }
 
 // Revoke deletes what join has made on the worker. What other hubs, or jobs that are left, need stays. The hub's tokens
@@ -350,7 +337,7 @@ func (l *Leave) Unregister(ctx context.Context, worker string) (left []string, e
 
 func (l *Leave) remove(ctx context.Context, c *Cluster, object *unstructured.Unstructured) error {
 	result, err := c.remove(ctx, object)
-	if err != nil || result == Absent {
+	if err != nil || result == "" {
 		return err
 	}
 	return l.say(c.line(object, result))

@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 )
-
-// isMissing is true for kinds and objects that a cluster does not have.
-func isMissing(err error) bool { return apierrors.IsNotFound(err) }
 
 // left says what of Trainyard is left on the worker, and how an admin removes it.
 func (l *Leave) left(ctx context.Context, hubs, ours, others []string) ([]string, error) {
@@ -37,23 +37,25 @@ func (l *Leave) left(ctx context.Context, hubs, ours, others []string) ([]string
 		lines = append(lines, fmt.Sprintf("the worker-agent, if it was installed, because it runs these TrainJobs; when they are gone, run the same "+
 			"command again, or: %s delete -k config/worker-agent", kubectl))
 	}
-	for _, kind := range []struct {
-		api      schema.GroupVersion
-		resource string
-		flags    string
-		warning  string
+	for _, of := range []struct {
+		kind           schema.GroupVersionKind
+		flags, warning string
 	}{
-		{schema.GroupVersion{Group: "trainer.kubeflow.org", Version: "v1alpha1"}, "clustertrainingruntimes", "", ""},
-		{schema.GroupVersion{Group: "trainer.kubeflow.org", Version: "v1alpha1"}, "trainingruntimes", "-A ", ""},
-		{schema.GroupVersion{Version: "v1"}, "namespaces", "", ", with all that is in them"},
+		{trainer.SchemeGroupVersion.WithKind(trainer.ClusterTrainingRuntimeKind), "", ""},
+		{trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind), "-A ", ""},
+		{corev1.SchemeGroupVersion.WithKind("Namespace"), "", ", with all that is in them"},
 	} {
-		names, err := l.propagated(ctx, kind.api.WithResource(kind.resource))
+		objects, err := l.worker.list(ctx, of.kind, client.MatchingLabels{v1alpha1.LabelPropagatedBy: l.hubID})
 		if err != nil {
 			return nil, err
 		}
-		if len(names) > 0 {
-			lines = append(lines, fmt.Sprintf("%s that this hub created: %s; delete them%s: %s delete %s %s-l %s=%s",
-				kind.resource, few(names), kind.warning, kubectl, kind.resource, kind.flags, v1alpha1.LabelPropagatedBy, l.hubID))
+		if len(objects) > 0 {
+			names := make([]string, len(objects))
+			for i := range objects {
+				names[i] = keyOf(&objects[i])
+			}
+			lines = append(lines, fmt.Sprintf("%s that this hub created: %s; delete them%s: %s delete %[1]s %[5]s-l %[6]s=%[7]s",
+				cluster.ResourceOf(of.kind).Resource, few(names), of.warning, kubectl, of.flags, v1alpha1.LabelPropagatedBy, l.hubID))
 		}
 	}
 	if len(hubs) > 0 || len(ours)+len(others) > 0 {
@@ -103,19 +105,6 @@ func (l *Leave) releases(ctx context.Context) ([]string, error) {
 		}
 	}
 	return sorted(found), nil
-}
-
-// propagated returns the names of the objects that this hub has created because a copy needed them.
-func (l *Leave) propagated(ctx context.Context, resource schema.GroupVersionResource) ([]string, error) {
-	objects, err := l.worker.list(ctx, resource, v1alpha1.LabelPropagatedBy+"="+l.hubID)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range objects {
-		names = append(names, keyOf(&objects[i]))
-	}
-	return names, nil
 }
 
 // namespaces returns the namespaces of join that are left, without one that Kubeflow Trainer uses.

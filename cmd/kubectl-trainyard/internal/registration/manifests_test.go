@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -18,6 +21,10 @@ func TestManifests(t *testing.T) {
 		config.Worker:      {"serviceaccount/trainyard-hub in trainyard-system", "role.rbac.authorization.k8s.io/trainyard-hub in trainyard-system"},
 		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
+	c, err := cluster.New(&rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for folder, names := range wanted {
 		objects, err := manifests(folder)
 		check.Must(t, err)
@@ -26,6 +33,9 @@ func TestManifests(t *testing.T) {
 			found[name(object)] = true
 			if object.GetLabels()["app.kubernetes.io/part-of"] != "trainyard" {
 				t.Errorf("%s lacks the label of the kustomization", name(object))
+			}
+			if namespaced, err := c.IsObjectNamespaced(object); err != nil || namespaced != (object.GetNamespace() != "") {
+				t.Errorf("%s is in a namespace: %t, %v", name(object), namespaced, err)
 			}
 		}
 		for _, name := range names {

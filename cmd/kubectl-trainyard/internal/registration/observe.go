@@ -7,13 +7,16 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -62,12 +65,7 @@ type clusterState struct {
 }
 
 func (f *clusterState) serves(api, resource string) bool {
-	for _, served := range f.resources[api] {
-		if served == resource {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(f.resources[api], resource)
 }
 
 // deployment is a Deployment that matters here.
@@ -121,8 +119,8 @@ func (c *Cluster) observe(ctx context.Context, apis ...string) clusterState {
 		return f
 	}
 	f.version = version.GitVersion
-	system, err := c.kubernetes.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
+	system := &corev1.Namespace{}
+	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		f.err = err
 		return f
 	}
@@ -145,13 +143,9 @@ func (c *Cluster) observe(ctx context.Context, apis ...string) clusterState {
 
 // workerClusters returns the hub's WorkerClusters.
 func (c *Cluster) workerClusters(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
-	list, err := c.dynamic.Resource(v1alpha1.GroupVersion.WithResource("workerclusters")).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list WorkerClusters on the hub: %w", err)
-	}
 	workers := &v1alpha1.WorkerClusterList{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), workers); err != nil {
-		return nil, fmt.Errorf("read WorkerClusters: %w", err)
+	if err := c.List(ctx, workers); err != nil {
+		return nil, fmt.Errorf("list WorkerClusters on the hub: %w", err)
 	}
 	return workers.Items, nil
 }
@@ -160,8 +154,8 @@ func (c *Cluster) workerClusters(ctx context.Context) ([]v1alpha1.WorkerCluster,
 func (c *Cluster) findDeployments(ctx context.Context) (map[string]deployment, error) {
 	found := map[string]deployment{}
 	for _, wanted := range []string{agentDeployment, trainerDeployment, jobSetDeployment} {
-		list, err := c.kubernetes.AppsV1().Deployments("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + wanted})
-		if err != nil {
+		list := &appsv1.DeploymentList{}
+		if err := c.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: wanted}); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {
@@ -176,8 +170,8 @@ func (c *Cluster) findDeployments(ctx context.Context) (map[string]deployment, e
 
 // joinedHubs returns the IDs of the hubs that have joined a worker, sorted.
 func (c *Cluster) joinedHubs(ctx context.Context) ([]string, error) {
-	list, err := c.kubernetes.CoreV1().Secrets(workerNamespace).List(ctx, metav1.ListOptions{LabelSelector: labelHub})
-	if err != nil {
+	list := &corev1.SecretList{}
+	if err := c.List(ctx, list, client.InNamespace(workerNamespace), client.HasLabels{labelHub}); err != nil {
 		return nil, fmt.Errorf("list Secrets of namespace %q on the worker: %w", workerNamespace, err)
 	}
 	hubs := map[string]bool{}
@@ -198,7 +192,7 @@ func (c *Cluster) usedBy(ctx context.Context) ([]string, error) {
 	if lasting == nil || err != nil {
 		return joined, err
 	}
-	leases, err := c.list(ctx, executionLeases, "")
+	leases, err := c.list(ctx, v1alpha1.GroupVersion.WithKind("ExecutionLease"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +205,6 @@ func (c *Cluster) usedBy(ctx context.Context) ([]string, error) {
 	}
 	return sorted(hubs), nil
 }
-
-var executionLeases = v1alpha1.GroupVersion.WithResource("executionleases")
 
 // pair are the two clusters of a join.
 type pair struct{ hub, worker *Cluster }

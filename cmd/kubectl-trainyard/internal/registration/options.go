@@ -123,12 +123,12 @@ func lines(errs []error) string {
 	return strings.Join(texts, "\n")
 }
 
-// fields returns "key=value" texts as a field of an object, or nil.
-func fields(texts []string) map[string]any {
+// pairs returns "key=value" texts as a map, which is nil without texts.
+func pairs(texts []string) map[string]string {
 	if len(texts) == 0 {
 		return nil
 	}
-	values := map[string]any{}
+	values := map[string]string{}
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
 		values[key] = value

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
@@ -127,21 +128,21 @@ func (f *observation) renewalRights() []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{role, binding}
 }
 
-// workerFields are the fields of the WorkerCluster that the options name. Other fields stay as they are.
-func (f *observation) workerFields() map[string]any {
+// namedFields is the WorkerCluster with the fields that the options name. Other fields stay as they are.
+func (f *observation) namedFields() *unstructured.Unstructured {
 	connection := map[string]any{"kubeconfigSecretRef": map[string]any{"name": secretName(f.options.Name)}}
 	if f.existing() != nil {
 		connection["kubeconfigPath"] = nil // A merge patch removes it.
 	}
 	spec := map[string]any{"connection": connection}
-	if prices := fields(f.options.Prices); prices != nil {
-		spec["price"] = prices
+	price := map[string]any{}
+	for key, value := range pairs(f.options.Prices) {
+		price[key], spec["price"] = value, price
 	}
-	all := map[string]any{"spec": spec}
-	if labels := fields(f.options.Labels); labels != nil {
-		all["metadata"] = map[string]any{"labels": labels}
-	}
-	return all
+	object := workerCluster(f.options.Name)
+	object.SetLabels(pairs(f.options.Labels))
+	object.Object["spec"] = spec
+	return object
 }
 
 func workerCluster(objectName string) *unstructured.Unstructured {
@@ -149,29 +150,14 @@ func workerCluster(objectName string) *unstructured.Unstructured {
 }
 
 // writeWorkerCluster creates the WorkerCluster, or changes the fields that the options name.
-func (f *observation) writeWorkerCluster(ctx context.Context, hub *Cluster) (Result, error) {
-	object := workerCluster(f.options.Name)
+func (f *observation) writeWorkerCluster(ctx context.Context, hub *Cluster) (cluster.Result, error) {
+	object := f.namedFields()
 	live, err := hub.get(ctx, object)
 	switch {
 	case err != nil:
 		return "", err
 	case live != nil:
-		return hub.patch(ctx, live, f.workerFields())
+		return hub.merge(ctx, object, live)
 	}
-	for key, value := range f.workerFields() {
-		if key == "metadata" {
-			object.SetLabels(stringsOf(value.(map[string]any)["labels"].(map[string]any)))
-			continue
-		}
-		object.Object[key] = value
-	}
-	return hub.create(ctx, object)
-}
-
-func stringsOf(values map[string]any) map[string]string {
-	texts := map[string]string{}
-	for key, value := range values {
-		texts[key] = value.(string)
-	}
-	return texts
+	return cluster.Created, hub.failed("create", object, hub.Create(ctx, object))
 }

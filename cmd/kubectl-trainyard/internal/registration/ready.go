@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -21,15 +22,12 @@ const poll = 500 * time.Millisecond
 
 // workerCluster returns a WorkerCluster, or nil.
 func (c *Cluster) workerCluster(ctx context.Context, objectName string) (*v1alpha1.WorkerCluster, error) {
-	live, err := c.get(ctx, workerCluster(objectName))
-	if live == nil || err != nil {
-		return nil, err
-	}
 	worker := &v1alpha1.WorkerCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, worker); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name(live), err)
+	err := c.Get(ctx, types.NamespacedName{Name: objectName}, worker)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return worker, nil
+	return worker, c.failed("get", workerCluster(objectName), err)
 }
 
 // AwaitReady waits until the manager has connected to the worker. It passes each new reason why not to tell.
