@@ -18,8 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
 )
@@ -76,7 +74,7 @@ The exit code is 0 if there is a worker for each job, 2 if a job would have to w
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "`files` or directories with TrainJobs and what else is to count; -: standard input")
+	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "`files`, directories or URLs with TrainJobs and what else is to count; -: standard input")
 	cmd.Flags().StringSliceVar(&o.workers, "workers", nil, "`files` of WorkerClusters, as clusters -o yaml prints them; no cluster is asked then")
 	for _, flag := range []string{"filename", "workers"} {
 		if err := cmd.MarkFlagFilename(flag, "yaml", "yml", "json"); err != nil {
@@ -111,24 +109,23 @@ func (o *simulateOptions) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
+func (o *simulateOptions) readObjects() (*simulation.Files, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("must specify -f: a file with a TrainJob")
 	}
-	scheme := cluster.Scheme()
-	objects, err := manifests.Read(scheme, simulation.Kinds(), o.In, o.files...)
+	objects, err := simulation.Read(o.In, o.files...)
 	if err != nil {
 		return nil, err
 	}
-	if jobs, _ := manifests.Of[*trainer.TrainJob](objects); len(jobs) == 0 {
+	if jobs, _ := simulation.Of[*trainer.TrainJob](objects); len(jobs) == 0 {
 		return nil, noJobIn(o.files, objects)
 	}
 	if len(o.workers) > 0 {
-		workers, err := manifests.Read(scheme, simulation.Kinds(), o.In, o.workers...)
+		workers, err := simulation.Read(o.In, o.workers...)
 		if err != nil {
 			return nil, err
 		}
-		if found, _ := manifests.Of[*v1alpha1.WorkerCluster](workers); len(found) == 0 {
+		if found, _ := simulation.Of[*v1alpha1.WorkerCluster](workers); len(found) == 0 {
 			return nil, fmt.Errorf("no WorkerCluster in %s", strings.Join(o.workers, ", "))
 		}
 		objects.Add(workers)
@@ -140,7 +137,7 @@ func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
 	return objects, objects.SetNamespace(namespace, o.factory.namespaceFlag() != "")
 }
 
-func noJobIn(files []string, objects *manifests.Objects) error {
+func noJobIn(files []string, objects *simulation.Files) error {
 	text := "no TrainJob in " + strings.Join(files, ", ")
 	if len(objects.Ignored) > 0 {
 		text += "\n" + strings.Join(objects.Ignored, "\n")
@@ -157,7 +154,7 @@ func (o *simulateOptions) namespace() (string, error) {
 }
 
 // decide decides with the objects in the files, and with the objects of the hub unless --workers is given.
-func (o *simulateOptions) decide(ctx context.Context, objects *manifests.Objects) (*simulation.Outcome, error) {
+func (o *simulateOptions) decide(ctx context.Context, objects *simulation.Files) (*simulation.Outcome, error) {
 	var behind client.Client
 	hint := func(err error) error { return err }
 	if len(o.workers) == 0 {
@@ -167,7 +164,7 @@ func (o *simulateOptions) decide(ctx context.Context, objects *manifests.Objects
 		}
 		behind, hint = h, h.Hint
 	}
-	outcome, err := simulation.Run(ctx, objects.Over(behind), objects, time.Now())
+	outcome, err := simulation.Run(ctx, behind, objects, time.Now())
 	if err != nil {
 		return nil, hint(err)
 	}

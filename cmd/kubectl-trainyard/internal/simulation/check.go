@@ -16,22 +16,21 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/config"
 )
 
-// check finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
-func check(objects *manifests.Objects) error {
-	if err := objects.Duplicates(); err != nil {
+// prepare finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
+func prepare(files *Files) error {
+	if err := files.duplicates(); err != nil {
 		return err
 	}
-	jobs, at := manifests.Of[*trainer.TrainJob](objects)
+	jobs, at := Of[*trainer.TrainJob](files)
 	for i, job := range jobs {
 		if job.Spec.RuntimeRef.Name == "" {
 			return fmt.Errorf("%s: spec.runtimeRef.name: it is required", at[i])
 		}
 	}
-	policies, at := manifests.Of[*v1alpha1.DispatchPolicy](objects)
+	policies, at := Of[*v1alpha1.DispatchPolicy](files)
 	for i, policy := range policies {
 		faults, err := policyFaults(policy)
 		if err != nil {
@@ -41,11 +40,11 @@ func check(objects *manifests.Objects) error {
 			return fmt.Errorf("%s: %s", at[i], strings.Join(faults, "\n"+at[i]+": "))
 		}
 	}
-	cluster, _ := manifests.Of[*trainer.ClusterTrainingRuntime](objects)
+	cluster, _ := Of[*trainer.ClusterTrainingRuntime](files)
 	for _, runtime := range cluster {
 		setDefaults(&runtime.Spec)
 	}
-	namespaced, _ := manifests.Of[*trainer.TrainingRuntime](objects)
+	namespaced, _ := Of[*trainer.TrainingRuntime](files)
 	for _, runtime := range namespaced {
 		setDefaults(&runtime.Spec)
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 )
@@ -57,13 +56,14 @@ func (o *Outcome) Waiting() (count int) {
 	return count
 }
 
-// Run decides on the TrainJobs of some files. c reads the files and the hub.
-func Run(ctx context.Context, c client.Client, objects *manifests.Objects, now time.Time) (*Outcome, error) {
-	jobs, at := manifests.Of[*trainer.TrainJob](objects)
-	if err := check(objects); err != nil {
+// Run decides on the TrainJobs of some files. Their objects hide those of the hub behind. If that is nil, only the files
+// exist.
+func Run(ctx context.Context, behind client.Client, files *Files, now time.Time) (*Outcome, error) {
+	jobs, at := Of[*trainer.TrainJob](files)
+	if err := prepare(files); err != nil {
 		return nil, err
 	}
-	w, err := newWorld(ctx, c)
+	w, err := newWorld(ctx, files.over(behind))
 	if err != nil {
 		return nil, err
 	}

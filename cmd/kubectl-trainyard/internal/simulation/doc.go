@@ -3,14 +3,19 @@
 
 // Package simulation decides where TrainJobs would run, with the code of the hub's manager. It writes nothing.
 //
-//	outcome, err := simulation.Run(ctx, objects.Over(hub), objects, now)
+//	files, err := simulation.Read(os.Stdin, "job.yaml", "-")
+//	outcome, err := simulation.Run(ctx, hub, files, now)
+//
+// Read is strict: what an API server would refuse or ignore in an object is a fault that names the file, the object and
+// the field. The objects of the files hide those of the hub that have the same name.
 //
 // It decides on jobs one by one. A placed job takes its room. Other waiting jobs, reservations and preemption do not
 // count. Between workers of equal score a job's UID decides. A new job has no UID yet: a note says so where it matters.
 //
-//	read.go      workers, policies and priority classes, from files and the hub
-//	priority.go  the priority of a job
-//	decide.go    the decisions
-//	check.go     faults of the files
-//	print.go     the output for people
+//	files.go   the objects in files
+//	layers.go  a client that reads the files and the hub
+//	check.go   faults of the files' objects, and defaults
+//	read.go    workers, policies and priority classes
+//	decide.go  the decisions
+//	print.go   the output for people
 package simulation

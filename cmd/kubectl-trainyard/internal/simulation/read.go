@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"slices"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,20 +22,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
-
-var kinds = []schema.GroupVersionKind{
-	trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind),
-	trainer.SchemeGroupVersion.WithKind(trainer.ClusterTrainingRuntimeKind),
-	trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind),
-	v1alpha1.GroupVersion.WithKind("WorkerCluster"),
-	v1alpha1.GroupVersion.WithKind("DispatchPolicy"),
-	v1alpha1.GroupVersion.WithKind("Dispatch"),
-	corev1.SchemeGroupVersion.WithKind("Namespace"),
-	schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"),
-}
-
-// Kinds returns the kinds that a decision needs.
-func Kinds() []schema.GroupVersionKind { return slices.Clone(kinds) }
 
 type world struct {
 	client   client.Client

@@ -16,8 +16,6 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -85,9 +83,9 @@ func class(name string, value int, more string) string {
 
 func run(t *testing.T, documents ...string) (*simulation.Outcome, error) {
 	t.Helper()
-	objects, err := manifests.Read(cluster.Scheme(), simulation.Kinds(), strings.NewReader(strings.Join(documents, "\n---\n")), "-")
+	files, err := simulation.Read(strings.NewReader(strings.Join(documents, "\n---\n")), "-")
 	check.Must(t, err)
-	return simulation.Run(t.Context(), objects.Over(nil), objects, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	return simulation.Run(t.Context(), nil, files, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 }
 
 func TestDecisions(t *testing.T) {
@@ -176,10 +174,10 @@ func TestFaults(t *testing.T) {
 		documents []string
 		want      []string
 	}{
-		"Runtime":    {reason: "a runtime that there is not", documents: []string{torch, strings.Replace(job("a", 1), "torch", "tarch", 1)}, want: []string{`document 2 (TrainJob "a"): spec.runtimeRef: there is no ClusterTrainingRuntime "tarch" (did you mean "torch"?)`}},
+		"Runtime":    {reason: "a runtime that there is not", documents: []string{torch, strings.Replace(job("a", 1), "torch", "tarch", 1)}, want: []string{`standard input (TrainJob "a"): spec.runtimeRef: there is no ClusterTrainingRuntime "tarch" (did you mean "torch"?)`}},
 		"NoRuntime":  {reason: "a job names one", documents: []string{strings.Replace(job("a", 1), "{name: torch}", "{}", 1)}, want: []string{"spec.runtimeRef.name: it is required"}},
 		"Kind":       {reason: "a kind of runtime that there is not", documents: []string{torch, strings.Replace(job("a", 1), "{name: torch}", "{kind: Runtime, name: torch}", 1)}, want: []string{`kind "Runtime" of group "trainer.kubeflow.org" is not known`}},
-		"Expression": {reason: "line and column", documents: []string{job("a", 1), policy("p", "clusters: {expression: worker.nam == 'a'}")}, want: []string{`document 2 (DispatchPolicy "p"): spec.clusters.expression: line 1, column 7: undefined field 'nam'`}},
+		"Expression": {reason: "line and column", documents: []string{job("a", 1), policy("p", "clusters: {expression: worker.nam == 'a'}")}, want: []string{`standard input (DispatchPolicy "p"): spec.clusters.expression: line 1, column 7: undefined field 'nam'`}},
 		"Policy": {
 			reason: "all faults", documents: []string{job("a", 1), policy("p", "queueing: StrictFifo, preemption: Always, hubFlavors: Requires, scoring: [{name: Sticki}]")},
 			want: []string{

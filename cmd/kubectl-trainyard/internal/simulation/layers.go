@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package manifests
+package simulation
 
 import (
 	"context"
@@ -21,24 +21,24 @@ import (
 )
 
 // Of returns the objects of one type with their positions, in the order of the files.
-func Of[T client.Object](o *Objects) (found []T, at []string) {
-	for _, item := range o.items {
+func Of[T client.Object](f *Files) (found []T, at []string) {
+	for _, item := range f.items {
 		if object, ok := item.Object.(T); ok {
-			found, at = append(found, object), append(at, item.At)
+			found, at = append(found, object), append(at, item.at)
 		}
 	}
 	return found, at
 }
 
 // Add appends the objects of others.
-func (o *Objects) Add(others *Objects) {
-	o.items = append(o.items, others.items...)
-	o.Ignored = append(o.Ignored, others.Ignored...)
+func (f *Files) Add(others *Files) {
+	f.items = append(f.items, others.items...)
+	f.Ignored = append(f.Ignored, others.Ignored...)
 }
 
 // SetNamespace sets the namespace of objects that need one and have none. If required, others must have it.
-func (o *Objects) SetNamespace(namespace string, required bool) error {
-	for _, item := range o.items {
+func (f *Files) SetNamespace(namespace string, required bool) error {
+	for _, item := range f.items {
 		switch item.Object.(type) {
 		case *trainer.TrainJob, *trainer.TrainingRuntime, *v1alpha1.Dispatch:
 		default:
@@ -49,48 +49,48 @@ func (o *Objects) SetNamespace(namespace string, required bool) error {
 		}
 		if required && item.GetNamespace() != namespace {
 			return fmt.Errorf("%s: the namespace from the provided object %q does not match the namespace %q. You must pass "+
-				"'--namespace=%s' to perform this operation", item.At, item.GetNamespace(), namespace, item.GetNamespace())
+				"'--namespace=%s' to perform this operation", item.at, item.GetNamespace(), namespace, item.GetNamespace())
 		}
 	}
 	return nil
 }
 
-// Duplicates returns an error if two objects have the same kind and name.
-func (o *Objects) Duplicates() error {
+// duplicates returns an error if two objects have the same kind and name.
+func (f *Files) duplicates() error {
 	type key struct {
 		kind reflect.Type
 		name types.NamespacedName
 	}
 	known := map[key]string{}
-	for _, item := range o.items {
+	for _, item := range f.items {
 		if item.GetName() == "" {
 			continue
 		}
 		k := key{reflect.TypeOf(item.Object), client.ObjectKeyFromObject(item.Object)}
 		if at, twice := known[k]; twice {
-			return fmt.Errorf("%s: it is in %s already", item.At, at)
+			return fmt.Errorf("%s: it is in %s already", item.at, at)
 		}
-		known[k] = item.At
+		known[k] = item.at
 	}
 	return nil
 }
 
-// Over returns a client that reads these objects, and the objects of the cluster behind that they do not hide. If
-// behind is nil, it reads only these objects. It reads typed objects, not unstructured ones, and writes nothing.
-func (o *Objects) Over(behind client.Client) client.Client {
-	return &layered{Client: behind, objects: o, alone: behind == nil}
+// over returns a client that reads the objects of the files, and the objects of the cluster behind that they do not
+// hide. If behind is nil, it reads only the files. It reads typed objects, not unstructured ones, and writes nothing.
+func (f *Files) over(behind client.Client) client.Client {
+	return &layered{Client: behind, files: f, alone: behind == nil}
 }
 
 // layered has the methods that a demand needs. Calls of other methods panic.
 type layered struct {
 	client.Client
-	objects *Objects
-	alone   bool
+	files *Files
+	alone bool
 }
 
 // Get implements client.Reader.
 func (l *layered) Get(ctx context.Context, key types.NamespacedName, into client.Object, options ...client.GetOption) error {
-	for _, item := range l.objects.items {
+	for _, item := range l.files.items {
 		if reflect.TypeOf(item.Object) == reflect.TypeOf(into) && client.ObjectKeyFromObject(item.Object) == key {
 			reflect.ValueOf(into).Elem().Set(reflect.ValueOf(item.Object.DeepCopyObject()).Elem())
 			return nil
@@ -99,7 +99,7 @@ func (l *layered) Get(ctx context.Context, key types.NamespacedName, into client
 	if !l.alone {
 		return l.Client.Get(ctx, key, into, options...)
 	}
-	gvk, err := apiutil.GVKForObject(into, l.objects.scheme)
+	gvk, err := apiutil.GVKForObject(into, scheme)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (l *layered) mine(list client.ObjectList) ([]runtime.Object, error) {
 	}
 	kind := reflect.TypeOf(of).Elem().Elem()
 	var items []runtime.Object
-	for _, item := range l.objects.items {
+	for _, item := range l.files.items {
 		if reflect.TypeOf(item.Object).Elem() == kind {
 			items = append(items, item.Object.DeepCopyObject())
 		}
@@ -150,7 +150,7 @@ func (l *layered) mine(list client.ObjectList) ([]runtime.Object, error) {
 }
 
 // Scheme implements client.Client.
-func (l *layered) Scheme() *runtime.Scheme { return l.objects.scheme }
+func (l *layered) Scheme() *runtime.Scheme { return scheme }
 
 // RESTMapper implements client.Client.
 func (l *layered) RESTMapper() meta.RESTMapper {
