@@ -7,18 +7,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	manifests "github.com/trainyard/trainyard/config"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
@@ -26,26 +23,20 @@ import (
 const (
 	// timeout is for one request to a worker.
 	timeout = 10 * time.Second
-	// parallel is how many questions a worker is asked at a time.
-	parallel = 8
 	// roleName is the name of the ClusterRole of config/worker.
 	roleName = "trainyard-hub"
 	// serviceAccount begins the user names of service accounts.
 	serviceAccount = "system:serviceaccount:"
 )
 
-// right is what a ClusterRole grants for one resource, in all namespaces.
-type right struct {
-	schema.GroupResource
-	verbs []string
-}
-
-// rightsOf returns the rights of a ClusterRole.
-func rightsOf(role *rbacv1.ClusterRole) []right {
-	var rights []right
+// rightsOf returns the rights of a ClusterRole, in its order.
+func rightsOf(role *rbacv1.ClusterRole) []cluster.Right {
+	var rights []cluster.Right
 	for _, rule := range role.Rules {
 		for _, resource := range rule.Resources {
-			rights = append(rights, right{schema.GroupResource{Group: rule.APIGroups[0], Resource: resource}, rule.Verbs})
+			for _, verb := range rule.Verbs {
+				rights = append(rights, cluster.Right{Group: rule.APIGroups[0], Resource: resource, Verb: verb})
+			}
 		}
 	}
 	return rights
@@ -62,7 +53,7 @@ type Lack struct {
 // lackOf asks a worker which rights of config/worker the credentials lack. It writes nothing there.
 func lackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
 	config := rest.CopyConfig(credentials)
-	config.QPS, config.Burst = -1, 0 // parallel limits the questions.
+	config.QPS, config.Burst = -1, 0 // cluster.Missing asks some questions at a time.
 	config.UserAgent = "kubectl-trainyard"
 	config.WarningHandler = rest.NoWarnings{}
 	worker, err := bounded.Kubernetes(config, bounded.Limits{Timeout: timeout, Size: bounded.MaxSmall})
@@ -81,59 +72,8 @@ func lackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
 	if err != nil {
 		return nil, err
 	}
-	lack.Rights, err = missing(ctx, worker, rightsOf(role))
+	lack.Rights, err = cluster.Missing(ctx, worker, rightsOf(role))
 	return lack, err
-}
-
-// missing asks for every verb, some at a time.
-func missing(ctx context.Context, worker kubernetes.Interface, rights []right) ([]string, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	denied := make([][]bool, len(rights))
-	var wait sync.WaitGroup
-	tokens := make(chan struct{}, parallel)
-	for i := range rights {
-		denied[i] = make([]bool, len(rights[i].verbs))
-		for j, verb := range rights[i].verbs {
-			wait.Go(func() {
-				tokens <- struct{}{}
-				defer func() { <-tokens }()
-				allowed, err := may(ctx, worker, rights[i], verb)
-				if err != nil {
-					cancel(err)
-				}
-				denied[i][j] = !allowed
-			})
-		}
-	}
-	wait.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	var lines []string
-	for i, r := range rights {
-		var verbs []string
-		for j, verb := range r.verbs {
-			if denied[i][j] {
-				verbs = append(verbs, verb)
-			}
-		}
-		if len(verbs) > 0 {
-			lines = append(lines, r.String()+": "+strings.Join(verbs, ", "))
-		}
-	}
-	return lines, nil
-}
-
-func may(ctx context.Context, worker kubernetes.Interface, r right, verb string) (bool, error) {
-	question := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: r.Group, Resource: r.Resource, Verb: verb},
-	}}
-	answer, err := worker.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, question, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("ask for the right to %s %s: %w", verb, r.String(), err)
-	}
-	return answer.Status.Allowed, nil
 }
 
 // Grants returns the commands with which an admin of a worker grants the rights of config/worker to the user. They
