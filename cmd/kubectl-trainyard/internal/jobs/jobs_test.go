@@ -121,35 +121,22 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestReasonsInWaitingList checks which reasons keep a job out of the waiting list, and which give it a position there.
+// TestReasonsInWaitingList checks which reasons keep a job out of the waiting list, and which give it a position there,
+// with a reason of each kind.
 func TestReasonsInWaitingList(t *testing.T) {
 	const absent, last, positioned = "absent", "last", "positioned"
 	for reason, want := range map[string]string{
-		"":                                     positioned,
-		"OfALaterManager":                      positioned,
-		v1alpha1.ReasonNoWorkers:               positioned,
-		v1alpha1.ReasonNameConflict:            positioned,
-		v1alpha1.ReasonRejected:                positioned,
-		v1alpha1.ReasonNoFit:                   positioned,
-		v1alpha1.ReasonQueued:                  positioned,
-		v1alpha1.ReasonReserved:                positioned,
-		v1alpha1.ReasonPreempting:              positioned,
-		v1alpha1.ReasonPlaced:                  last, // Until the status says why the job has lost its worker.
-		v1alpha1.ReasonRuntimeNotFound:         last,
-		v1alpha1.ReasonNoPolicy:                last,
-		v1alpha1.ReasonWriteRefused:            last,
-		v1alpha1.ReasonInvalidRuntime:          last,
-		v1alpha1.ReasonTooLarge:                last,
-		v1alpha1.ReasonPriorityClassNotFound:   last,
-		v1alpha1.ReasonPriorityClassNotAllowed: last,
-		v1alpha1.ReasonInvalidPolicy:           last,
-		v1alpha1.ReasonInvalidPin:              last,
-		v1alpha1.ReasonUnknownCopy:             last,
-		v1alpha1.ReasonProtectedNamespace:      last,
-		v1alpha1.ReasonAttemptsExhausted:       last,
-		v1alpha1.ReasonWaitingForWorkload:      last,
-		v1alpha1.ReasonSuspended:               absent,
-		v1alpha1.ReasonManagedByMultiKueue:     absent,
+		"":                                 positioned,
+		"OfALaterManager":                  positioned,
+		v1alpha1.ReasonNoWorkers:           positioned,
+		v1alpha1.ReasonNoFit:               positioned,
+		v1alpha1.ReasonQueued:              positioned,
+		v1alpha1.ReasonPlaced:              last, // Until the status says why the job has lost its worker.
+		v1alpha1.ReasonRuntimeNotFound:     last,
+		v1alpha1.ReasonTooLarge:            last,
+		v1alpha1.ReasonWaitingForWorkload:  last,
+		v1alpha1.ReasonSuspended:           absent,
+		v1alpha1.ReasonManagedByMultiKueue: absent,
 	} {
 		got := absent
 		if list := NewWaitingList([]v1alpha1.Dispatch{waiting("job", 0, reason)}, after(nil)); len(list) > 0 {
