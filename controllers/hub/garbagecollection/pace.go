@@ -4,8 +4,12 @@
 package garbagecollection
 
 import (
+	"hash/fnv"
+	"math"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -43,4 +47,13 @@ func nextLook(waited time.Duration, busy bool) time.Duration {
 		return 0
 	}
 	return min(max(firstLook, waited), maxDeletionDelay-waited)
+}
+
+// apart adds to the time until a look up to as much again, by the UID of the copy. The copies that are looked at wait in
+// the queue by which a burst is recognised. So if all of a burst's copies were looked at in one moment, they would seem
+// to be the next burst.
+func apart(look time.Duration, uid types.UID) time.Duration {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(uid))
+	return look + time.Duration(float64(look)*float64(hash.Sum32())/math.MaxUint32)
 }

@@ -4,8 +4,11 @@
 package garbagecollection
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A deletion waits for the end of a burst, but not longer than promised. Without a burst it does not wait.
@@ -66,5 +69,20 @@ func TestLooksAreFew(t *testing.T) {
 	}
 	if waited != maxDeletionDelay || looks > 7 {
 		t.Errorf("a copy goes after %s and %d looks, want %s and at most 7", waited, looks, maxDeletionDelay)
+	}
+}
+
+// TestLooksAreApart: the copies of a burst are not looked at in one moment, which would seem to be the next burst.
+func TestLooksAreApart(t *testing.T) {
+	const copies, slices = 300, 10
+	looks := map[int]int{}
+	for i := range copies {
+		uid := types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(i)*2654435761, i))
+		looks[int(slices*(apart(firstLook, uid)-firstLook)/firstLook)]++
+	}
+	for slice, count := range looks {
+		if slice < 0 || slice > slices || count > 3*copies/slices {
+			t.Errorf("%d of %d copies are looked at in slice %d of %d, want about as many in each", count, copies, slice, slices)
+		}
 	}
 }

@@ -52,7 +52,7 @@ func (r *retirement) retire(
 	}
 	busy := r.busy != nil && r.burst.lasts(r.busy(), r.clock.Now())
 	if later := nextLook(waited, busy); later > 0 {
-		return later, nil
+		return min(apart(later, copy.GetUID()), maxDeletionDelay-waited), nil
 	}
 	if r.mayHavePods(ctx, copy) {
 		return 0, worker.deleteCopy(ctx, copy, "retention")
