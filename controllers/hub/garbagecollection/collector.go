@@ -5,6 +5,7 @@ package garbagecollection
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,7 +66,7 @@ func NewCollector(o Options) *Collector {
 	suspects := o.suspects()
 	decisions := decisions{here: here, managedBy: o.ManagedBy, hub: hub, stored: stored, suspects: suspects, recorder: o.Recorder}
 	return &Collector{
-		here: here, swept: o.Swept, hub: hub, suspects: suspects, attempts: attempts,
+		here: here, swept: o.Swept, hub: hub, suspects: suspects, attempts: attempts, clock: o.Clock,
 		retirement: retirement{hub: hub, pods: o.WorkerCache, retention: o.Retention, busy: o.Busy, clock: o.Clock},
 		leftovers:  leftovers{here: here, hub: hub, jobSets: o.WorkerCache, clock: o.Clock},
 		execution:  execution{here: here, hubID: o.HubID, hub: o.Hub},
@@ -99,6 +100,15 @@ type Collector struct {
 	leftovers    leftovers
 	execution    execution
 	investigator investigator
+	clock        clock.PassiveClock
+	// deletions has the last deletion of a copy that the worker has accepted, by the copy's key.
+	deletions sync.Map
+}
+
+// deletion is what this process knows of a deletion that the worker's cache may not show yet.
+type deletion struct {
+	uid types.UID
+	at  time.Time
 }
 
 // See adds to what has been seen of a key what only the Collector knows.
@@ -134,16 +144,14 @@ func (c *Collector) Collect(
 ) (time.Duration, error) {
 	worker := workerClient{connected}
 	if copy == nil {
+		c.deletions.Delete(key)
 		return c.missing(ctx, worker, key)
 	}
 	c.leftovers.forget(key)
 	switch what {
-	case judgement.Outdated:
+	case judgement.Outdated, judgement.Retained:
 		c.suspects.release(key)
-		return 0, worker.deleteCopy(ctx, copy, "outdated")
-	case judgement.Retained:
-		c.suspects.release(key)
-		return c.retirement.retire(ctx, worker, copy, seen.Dispatch)
+		return c.remove(ctx, worker, key, copy, seen.Dispatch, what)
 	case judgement.Needed:
 		c.suspects.release(key)
 		return 0, c.attempts.heed(ctx, copy, seen.Dispatch)
@@ -152,6 +160,25 @@ func (c *Collector) Collect(
 	case judgement.Gone:
 	}
 	return 0, nil
+}
+
+// remove deletes a copy that nobody needs, once. It returns when to look again at a copy that stays for a time.
+func (c *Collector) remove(
+	ctx context.Context, worker workerClient, key types.NamespacedName, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
+	what judgement.Copy,
+) (later time.Duration, err error) {
+	if last, ok := c.deletions.Load(key); ok && last.(deletion).uid == copy.GetUID() && c.clock.Since(last.(deletion).at) < records.StartLag {
+		return 0, nil // The cache lags. The deletion is an event.
+	}
+	if what == judgement.Retained {
+		later, err = c.retirement.retire(ctx, worker, copy, dispatch)
+	} else {
+		err = worker.deleteCopy(ctx, copy, "outdated")
+	}
+	if later == 0 && err == nil {
+		c.deletions.Store(key, deletion{uid: copy.GetUID(), at: c.clock.Now()})
+	}
+	return later, err
 }
 
 // missing handles a copy that the cache does not show.
