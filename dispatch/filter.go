@@ -32,12 +32,14 @@ const (
 type Remedy uint8
 
 const (
-	// Waiting: other jobs end, nodes are added, or time passes.
+	// Waiting says: other jobs end, nodes are added, or time passes.
 	Waiting Remedy = iota
-	// ChangedPin, ChangedPolicy and ChangedWorker: without the change no end of a job helps, and no more nodes like those
-	// that the worker has.
+	// ChangedPin says: the job needs another pin. Without it no end of a job helps, and no more nodes like those that the
+	// worker has. So it is with the next two.
 	ChangedPin
+	// ChangedPolicy says: the policy has to allow the worker.
 	ChangedPolicy
+	// ChangedWorker says: the worker has to be ready, take jobs, or have nodes of another kind.
 	ChangedWorker
 )
 

@@ -1,6 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Release builds the container images and the files of a release from the commit that is checked out. It needs Go and
+// git, and no registry. make images, make push-images and make release run it by hack/release.sh.
 package main
 
 import (

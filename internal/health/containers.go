@@ -62,7 +62,9 @@ func startTrouble(pod *corev1.Pod, s *corev1.ContainerStatus) Trouble {
 	return Trouble{}
 }
 
-func startFailed(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q cannot be started", s.Name) }
+func startFailed(s *corev1.ContainerStatus) string {
+	return fmt.Sprintf("container %q cannot be started", s.Name)
+}
 
 // containerWaits says why a pod is not ready that has a node and, as far as is known, its volumes and its network.
 func containerWaits(pod *corev1.Pod) string {

@@ -69,13 +69,17 @@ var kinds = []kind{
 			"ErrImagePull", "ImagePullBackOff", // These two alternate.
 			"ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
 		},
-		words: func(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q does not get its image %q", s.Name, s.Image) },
+		words: func(s *corev1.ContainerStatus) string {
+			return fmt.Sprintf("container %q does not get its image %q", s.Name, s.Image)
+		},
 	},
 	{
 		reason:  ContainerConfigError,
 		advice:  "create what is missing in the namespace of the job on the worker: Secrets and ConfigMaps are not copied there",
 		waiting: []string{"CreateContainerConfigError"},
-		words:   func(s *corev1.ContainerStatus) string { return fmt.Sprintf("container %q cannot be configured", s.Name) },
+		words: func(s *corev1.ContainerStatus) string {
+			return fmt.Sprintf("container %q cannot be configured", s.Name)
+		},
 	},
 	{
 		reason: ContainerStartFailed,

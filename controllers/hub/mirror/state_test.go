@@ -39,11 +39,6 @@ func withUID(uid types.UID) jobOption {
 	return func(job *unstructured.Unstructured) { job.SetUID(uid) }
 }
 
-func deleting(job *unstructured.Unstructured) {
-	now := metav1.Now()
-	job.SetDeletionTimestamp(&now)
-}
-
 func ended(kind string) jobOption {
 	return func(job *unstructured.Unstructured) {
 		job.Object["status"] = map[string]any{"conditions": []any{
@@ -66,10 +61,6 @@ func testDispatch(options ...dispatchOption) *v1alpha1.Dispatch {
 		option(d)
 	}
 	return d
-}
-
-func evicted(d *v1alpha1.Dispatch) {
-	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted}
 }
 
 // withCopy says that the attempt has the copy of testCopy.

@@ -76,7 +76,7 @@ func (d *Decider) lockAndPass(
 ) (wake []types.NamespacedName, tell []func(), doubts map[v1alpha1.ClusterName]loss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	defer func() { d.questions = d.questions.answer(d.without) }()
+	defer d.questions.answer(d.without)
 	if d.expected == nil || len(d.expected) > 0 {
 		return nil, nil, nil
 	}

@@ -40,9 +40,9 @@ func (all *questions) ask(ctx context.Context, by types.NamespacedName, answer f
 	return q
 }
 
-// answer is the end of a pass. It returns the questions that are left: none.
-func (all questions) answer(decide func(func())) questions {
-	for _, q := range all {
+// answer is the end of a pass. No question is left.
+func (all *questions) answer(decide func(func())) {
+	for _, q := range *all {
 		select {
 		case <-q.ended:
 		default:
@@ -50,5 +50,5 @@ func (all questions) answer(decide func(func())) questions {
 			close(q.answered)
 		}
 	}
-	return nil
+	*all = nil
 }
