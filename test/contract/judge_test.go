@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/onsi/ginkgo/v2/types"
+	"github.com/onsi/ginkgo/v2/types" //nolint:depguard // The report is of ginkgo's.
 
 	"github.com/trainyard/trainyard/test/check"
 )

@@ -1,6 +1,14 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Simulation compares how Trainyard, MultiKueue and chance place jobs on GPU clusters, in virtual time:
+//
+//	go -C test/simulation run .                       a fleet of 40 workers at 85 % load, about a minute
+//	go -C test/simulation run . --load 1.1 --seeds 5  more than the fleet can do
+//	go -C test/simulation run . --trace $PWD/cluster_job_log --trace-format philly
+//
+// Trainyard's rows are decided by packages dispatch and dispatch/queue, as in the manager. docs/simulation.md says what
+// is modelled and has results.
 package main
 
 import (

@@ -1,6 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Bench measures dispatchers on clusters that it starts on this machine: see docs/benchmarks.md.
 package main
 
 import (
