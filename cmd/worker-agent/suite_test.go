@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	waitLimit      = 90 * time.Second
+	waitLimit      = 4 * time.Minute
 	agentNamespace = "kubeflow-system"
 	agentAccount   = "trainyard-worker-agent"
 )
