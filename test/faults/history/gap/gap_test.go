@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/history"
 	"github.com/trainyard/trainyard/test/faults/links"
@@ -41,22 +42,22 @@ type hub struct {
 
 func start(t *testing.T, apiServerArgs ...string) *hub {
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.HubCRDs)
-	must(t, err)
+	check.Must(t, err)
 	h := &hub{T: t}
 	h.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "hub", CRDs: crds, APIServerArgs: apiServerArgs})
-	must(t, err)
-	t.Cleanup(func() { must(t, h.cluster.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, h.cluster.Stop()) })
 	h.admin, err = yard.NewClient(h.cluster)
-	must(t, err)
+	check.Must(t, err)
 	server, err := url.Parse(h.cluster.Config.Host)
-	must(t, err)
+	check.Must(t, err)
 	h.link, err = links.New("hub", server.Host, filepath.Join(h.cluster.Dir, "pki"))
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(h.link.Close)
 	config := rest.CopyConfig(h.cluster.Config)
 	config.Host = h.link.URL()
 	h.recorder, err = history.Start(t.Context(), config, nil)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(h.recorder.Stop)
 	return h
 }
@@ -66,9 +67,9 @@ func (h *hub) inGap(do func()) {
 	h.Helper()
 	h.link.Refuse()
 	do()
-	must(h, h.cluster.KillAPIServer())
-	must(h, h.cluster.StartAPIServer(h.Context()))
-	must(h, h.link.Heal())
+	check.Must(h, h.cluster.KillAPIServer())
+	check.Must(h, h.cluster.StartAPIServer(h.Context()))
+	check.Must(h, h.link.Heal())
 }
 
 // submitted is a new Dispatch that waits.
@@ -78,27 +79,27 @@ func (h *hub) submitted(name string) *v1alpha1.Dispatch {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: name, UID: types.UID(name)}},
 	}
-	must(h, h.admin.Create(h.Context(), d))
+	check.Must(h, h.admin.Create(h.Context(), d))
 	return d
 }
 
 func (h *hub) places(d *v1alpha1.Dispatch) {
 	h.Helper()
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt, d.Finalizers = "west", "west", 1, []string{v1alpha1.FinalizerCopy}
-	must(h, h.admin.Update(h.Context(), d))
+	check.Must(h, h.admin.Update(h.Context(), d))
 }
 
 func (h *hub) copies(d *v1alpha1.Dispatch) {
 	h.Helper()
 	d.Status.Cluster, d.Status.Attempt, d.Status.CopyUID, d.Status.Phase = d.Spec.Cluster, d.Spec.Attempt, "copy", v1alpha1.PhaseRunning
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{Type: v1alpha1.DispatchMirrored, Status: "True", Reason: v1alpha1.ReasonCopied})
-	must(h, h.admin.Status().Update(h.Context(), d))
+	check.Must(h, h.admin.Status().Update(h.Context(), d))
 }
 
 func (h *hub) evicts(d *v1alpha1.Dispatch) {
 	h.Helper()
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended}
-	must(h, h.admin.Update(h.Context(), d))
+	check.Must(h, h.admin.Update(h.Context(), d))
 }
 
 // knows waits until the recorder knows the latest version of a Dispatch. It returns all that the recorder knows of it.
@@ -120,11 +121,6 @@ func (h *hub) wrong(d *v1alpha1.Dispatch, want ...string) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	must(t, err)
-}
-
 // A suspended job is placed, copied and evicted, and another job comes, while the recorder's watch has a gap. The
 // recorder lists the versions in the gap. So it finds nothing wrong with these jobs, and it finds the wrong write in the
 // gap of a third job.
@@ -144,7 +140,7 @@ func TestGapIsFilled(t *testing.T) {
 		other = h.submitted("other")
 		h.places(bad)
 		bad.Spec.Failover = v1alpha1.FailoverImmediate
-		must(t, h.admin.Update(t.Context(), bad))
+		check.Must(t, h.admin.Update(t.Context(), bad))
 		write(h.copies)
 		h.places(other)
 		h.copies(bad)
@@ -190,7 +186,7 @@ func TestGapIsTold(t *testing.T) {
 	}
 	h.wrong(job)
 	job.Spec.Failover = v1alpha1.FailoverImmediate
-	must(t, h.admin.Update(t.Context(), job))
+	check.Must(t, h.admin.Update(t.Context(), job))
 	h.knows(job)
 	h.wrong(job, "an eviction was replaced by another")
 }
