@@ -11,10 +11,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
-// parsed returns the files of a package of the repository without its tests, in the order of their names.
+// parsed returns the files of a package of the repository without its tests, with comments, in the order of their
+// names.
 func parsed(directory string) ([]*ast.File, error) {
 	paths, err := filepath.Glob(filepath.Join(os.Args[1], directory, "*.go"))
 	if err != nil {
@@ -25,13 +27,33 @@ func parsed(directory string) ([]*ast.File, error) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, file)
 	}
 	return files, nil
+}
+
+// subject is what a comment begins with: "Name: ..." or "Name says: ...".
+var subject = regexp.MustCompile(`^\w+(?: says)?:\s+`)
+
+// comments returns what the comments of the constants of a package say, by the names of the constants, without the
+// subject and the last full stop.
+func comments(directory string) (map[string]string, error) {
+	files, err := parsed(directory)
+	words := map[string]string{}
+	for _, file := range files {
+		ast.Inspect(file, func(node ast.Node) bool {
+			if constant, ok := node.(*ast.ValueSpec); ok && constant.Doc != nil {
+				text := strings.Join(strings.Fields(constant.Doc.Text()), " ")
+				words[constant.Names[0].Name] = strings.TrimSuffix(subject.ReplaceAllString(text, ""), ".")
+			}
+			return true
+		})
+	}
+	return words, err
 }
 
 // goDirectories calls do for each directory of the product that has Go files.

@@ -167,7 +167,8 @@ func (c *Collector) remove(
 	ctx context.Context, worker workerClient, key types.NamespacedName, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
 	what judgement.Copy,
 ) (later time.Duration, err error) {
-	if last, ok := c.deletions.Load(key); ok && last.(deletion).uid == copy.GetUID() && c.clock.Since(last.(deletion).at) < records.StartLag {
+	last, _ := c.deletions.Load(key)
+	if sent, ok := last.(deletion); ok && sent.uid == copy.GetUID() && c.clock.Since(sent.at) < records.StartLag {
 		return 0, nil // The cache lags. The deletion is an event.
 	}
 	if what == judgement.Retained {
@@ -194,8 +195,8 @@ func (c *Collector) Execute(ctx context.Context, connected copies.Worker, tombst
 	return c.execution.execute(ctx, workerClient{connected}, tombstone)
 }
 
-// Disconnected returns when to look at a key again while the worker is not connected, zero for never: the next connection
-// brings all keys but those of JobSets that wait.
+// Disconnected returns when to look at a key again while the worker is not connected, zero for never: the next
+// connection brings all keys but those of JobSets that wait.
 func (c *Collector) Disconnected(key types.NamespacedName) time.Duration {
 	return c.leftovers.disconnected(key)
 }

@@ -63,7 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	what := judgement.Of(judged)
 	log.FromContext(ctx).V(1).Info("Decided", "state", what.Attempt, "copy", what.Copy)
 	collected, collectErr := r.collect(ctx, worker, key, seen, judged, what.Copy)
-	due, actErr := r.actOrTry(ctx, r.stepsFor(worker, seen, known), what.Attempt, key)
+	due, actErr := r.actOrTry(ctx, worker, key, seen, known, what.Attempt)
 	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, cmp.Or(actErr, collectErr))
 	result.RequeueAfter = requeue.Sooner(result.RequeueAfter, collected)
 	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
@@ -89,19 +89,21 @@ func (r *reconciler) collect(
 	return result.RequeueAfter, err
 }
 
-// actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would take
-// the job.
-func (r *reconciler) actOrTry(ctx context.Context, steps *steps, what judgement.Attempt, key types.NamespacedName) (time.Duration, error) {
+// actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would
+// take the job.
+func (r *reconciler) actOrTry(
+	ctx context.Context, worker copies.Worker, key types.NamespacedName, seen *observation, known *attempt, what judgement.Attempt,
+) (time.Duration, error) {
+	if what != judgement.Idle {
+		return r.stepsFor(worker, seen, known).act(ctx, what)
+	}
 	at := place{r.options.Cluster, key}
 	asked := r.options.Trials.of(at)
-	switch {
-	case what != judgement.Idle || asked == nil:
-		return steps.act(ctx, what)
-	case !r.here().IsNamedBy(asked.dispatch):
+	if asked == nil || !r.here().IsNamedBy(asked.dispatch) {
 		return 0, nil
 	}
-	seen := &observation{hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch}
-	return r.stepsFor(steps.worker, seen, &asked.attempt).creator.try(ctx, at, asked)
+	seen = &observation{hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch}
+	return r.stepsFor(worker, seen, &asked.attempt).creator.try(ctx, at, asked)
 }
 
 // observe reads the key's objects from the caches, and adds what this process remembers. The attempt is empty if it is

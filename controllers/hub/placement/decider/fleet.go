@@ -47,8 +47,8 @@ type fleet struct {
 	stale []v1alpha1.ClusterName
 	// digest is Options.Digest.
 	digest func(*v1alpha1.WorkerCluster) string
-	// trials and preemptions say whether jobs may be stopped for a job. visits are because of them. asks are the jobs that
-	// have new trials.
+	// trials and preemptions say whether jobs may be stopped for a job, and visits when that changes. asks are the jobs
+	// that have new trials.
 	trials      trials
 	preemptions *preemptions
 	visits      visits
@@ -131,7 +131,7 @@ func (f *fleet) object(name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
 	return &v1alpha1.WorkerCluster{}
 }
 
-// takesJobs says whether new jobs may come to a worker.
+// takesJobs says whether new jobs may come to the worker. A worker that is not known takes none.
 func (s *snapshot) takesJobs() bool { return s != nil && s.TakesJobs() }
 
 // Assign implements queue.Fleet.
