@@ -17,8 +17,8 @@ import (
 )
 
 // CreationTimeout is how long a creation may be under way. An API server works on a request for at most a minute,
-// admission webhooks included, and then answers with an error. A shorter timeout would get no answer. After this time no
-// creation is carried out any more.
+// admission webhooks included, and then answers with an error. A shorter timeout would get no answer. After this time
+// no creation is carried out any more.
 const CreationTimeout = 65 * time.Second
 
 // Options are the options of a Fleet. The zero value of every field except HubID means its default.

@@ -165,8 +165,8 @@ func TestDeprecatedRuntimeIsAWarning(t *testing.T) {
 	}
 }
 
-// A runtime has four GPUs in each node. The torch policy counts processes from resourcesPerNode of the job alone: hub and
-// worker warn of GPUs without a process.
+// A runtime has four GPUs in each node. The torch policy counts processes from resourcesPerNode of the job alone: hub
+// and worker warn of GPUs without a process.
 func TestGPUsWithoutProcesses(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)

@@ -60,8 +60,8 @@ const (
 	ReasonInvalidPin = "InvalidPin"
 )
 
-// Obstacle is what keeps a job from getting a worker: the kind of a reason of DispatchPlaced. A row of PlacedReasons has
-// what differs between the reasons of a kind.
+// Obstacle is what keeps a job from getting a worker: the kind of a reason of DispatchPlaced. A row of PlacedReasons
+// has what differs between the reasons of a kind.
 type Obstacle string
 
 // Obstacles.
@@ -106,8 +106,8 @@ func (o Obstacle) HoldsBack() bool { return o == ObstacleNoRoom || o == Obstacle
 // ShowsWorkers is true if the Event of the job says what each worker lacks, where workers have been asked.
 func (o Obstacle) ShowsWorkers() bool { return o != ObstacleOtherJobs }
 
-// NeedsRepair is true if the Event is a warning, because no change of the workers helps. What is missing is no reason to
-// warn: objects may be created in any order, and a refused write has a condition of its own.
+// NeedsRepair is true if the Event is a warning, because no change of the workers helps. What is missing is no reason
+// to warn: objects may be created in any order, and a refused write has a condition of its own.
 func (o Obstacle) NeedsRepair() bool { return o == ObstacleFault || o == ObstacleMultiKueue }
 
 // Review is what the hub's webhook does with a new job that would wait.
@@ -177,8 +177,8 @@ var placedReasons = []PlacedReason{
 // PlacedReasons returns the table of reasons of DispatchPlaced.
 func PlacedReasons() []PlacedReason { return slices.Clone(placedReasons) }
 
-// PlacedReasonOf returns the row of a reason of DispatchPlaced. A job without a reason waits for a worker, and so does a
-// job with a reason of a later manager.
+// PlacedReasonOf returns the row of a reason of DispatchPlaced. A job without a reason waits for a worker, and so does
+// a job with a reason of a later manager.
 func PlacedReasonOf(reason string) PlacedReason {
 	for i := range placedReasons {
 		if placedReasons[i].Reason == reason {

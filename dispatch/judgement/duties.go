@@ -7,13 +7,13 @@ package judgement
 type Attempt int
 
 const (
-	// Idle says: nothing here is this worker's to do. The Dispatch waits, or its attempt or job has ended, or it is another
-	// worker's.
+	// Idle says: nothing here is this worker's to do. The Dispatch waits, or its attempt or job has ended, or it is
+	// another worker's.
 	Idle Attempt = iota
 	// Absent says: the copy is to be created.
 	Absent
-	// Blocked says: the copy of another attempt has the name, or the copy is being deleted: its end is awaited. Or the job is
-	// suspended and has no copy: placement asks for an eviction.
+	// Blocked says: the copy of another attempt has the name, or the copy is being deleted: its end is awaited. Or the job
+	// is suspended and has no copy: placement asks for an eviction.
 	Blocked
 	// Conflicting says: a foreign TrainJob has the name. The attempt is over.
 	Conflicting
@@ -56,7 +56,8 @@ const (
 	Open Hold = iota
 	// Unswept says: the worker has not been swept since it was connected. After the sweep the key comes again.
 	Unswept
-	// Held says: another worker has a copy of the job that the hub has no record of, or not all workers have been looked at.
+	// Held says: another worker has a copy of the job that the hub has no record of, or not all workers have been looked
+	// at.
 	Held
 )
 

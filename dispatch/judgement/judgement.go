@@ -29,8 +29,8 @@ func (w Worker) IsNamedBy(d *v1alpha1.Dispatch) bool {
 	return d.Spec.Cluster == w.Name
 }
 
-// Seen is what has been seen of a key on one worker: the hub's job, what is on record of it, and the TrainJob of its name
-// on the worker. Each of the objects may be nil.
+// Seen is what has been seen of a key on one worker: the hub's job, what is on record of it, and the TrainJob of its
+// name on the worker. Each of the objects may be nil.
 type Seen struct {
 	Here       Worker
 	Job        *unstructured.Unstructured
@@ -51,8 +51,8 @@ type Seen struct {
 	ManagedBy string
 }
 
-// Judgement is what is to be done about a key on one worker: about the attempt that is on record, and about the TrainJob
-// that has the name. They are one for the copy of the current attempt. Another TrainJob may have its name.
+// Judgement is what is to be done about a key on one worker: about the attempt that is on record, and about the
+// TrainJob that has the name. They are one for the copy of the current attempt. Another TrainJob may have its name.
 type Judgement struct {
 	Attempt Attempt
 	Copy    Copy

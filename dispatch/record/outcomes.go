@@ -23,8 +23,8 @@ type Ending struct {
 	KeepsRoom bool
 	// Moves is true if the job counts against the maxConcurrentMoves of its policy until it has its next copy.
 	Moves bool
-	// Refusal is true if the end speaks against the worker, which is asked again after a back-off. Lost and drained workers
-	// take no jobs anyway, and a copy that had to make room or was suspended says nothing about the next copy.
+	// Refusal is true if the end speaks against the worker, which is asked again after a back-off. Lost and drained
+	// workers take no jobs anyway, and a copy that had to make room or was suspended says nothing about the next copy.
 	Refusal bool
 	// Pardoned is true if the worker is asked again at once after the first time.
 	Pardoned bool

@@ -9,11 +9,11 @@ import "github.com/trainyard/trainyard/dispatch/record"
 type Presence int
 
 const (
-	// Nothing says: there is no TrainJob of the name. After a look at the API server also: nothing is left of the copy, and
-	// nothing can come.
+	// Nothing says: there is no TrainJob of the name. After a look at the API server also: nothing is left of the copy,
+	// and nothing can come.
 	Nothing Presence = iota
-	// Arriving says: there is no TrainJob of the name, or a foreign one. A creation that got no answer may still make ours, or
-	// the worker's controllers may still make something of ours.
+	// Arriving says: there is no TrainJob of the name, or a foreign one. A creation that got no answer may still make
+	// ours, or the worker's controllers may still make something of ours.
 	Arriving
 	// Left says: the copy is gone or being deleted, and its JobSet or a Job is there, or one of its pods may run.
 	Left

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// StartLag is how long after its start a controller doubts the hub's caches: they were filled while another replica led.
+	// StartLag is how long after its start a controller doubts the hub's caches: they were filled while another replica
+	// led.
 	StartLag = 10 * time.Second
 	// StartupTime is how long after its start the manager waits for workers at most. Until it has looked at the workers
 	// that it expects, it places no job and creates no first copy.

@@ -148,8 +148,8 @@ func declares(t *testing.T, files []string, path, name string) bool {
 	})
 }
 
-// TestDefaultsInWords checks that the API types say in words, after "Absent:", or by a default of the CRD, what holds if a
-// field is left out.
+// TestDefaultsInWords checks that the API types say in words, after "Absent:", or by a default of the CRD, what holds
+// if a field is left out.
 func TestDefaultsInWords(t *testing.T) {
 	worker := &v1alpha1.WorkerCluster{}
 	for plural, spec := range map[string]any{

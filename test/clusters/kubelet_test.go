@@ -135,8 +135,8 @@ func TestLogsAreFollowedToTheEndOfTheContainer(t *testing.T) {
 	}
 }
 
-// engineWith is a container engine whose command answers kind as Docker does that has the nodes of one cluster, or none.
-// The file that it returns gets a line for each call that changes something.
+// engineWith is a container engine whose command answers kind as Docker does that has the nodes of one cluster, or
+// none. The file that it returns gets a line for each call that changes something.
 func engineWith(t *testing.T, clusterName string) (changes string) {
 	t.Helper()
 	bin := t.TempDir()

@@ -14,12 +14,13 @@
 //   - Sweep runs each time a worker is connected, before anything may be created there (package perworker). It lists
 //     the copies at the worker's API server, deletes the outdated copies, and tells the Quarantine about the unknown
 //     copies.
-//   - The Collector, one for each worker, does what judgement.Of says about a TrainJob, for the controller of the worker's
-//     copies (package mirror). It leaves the work to its parts: retirement (finished copies), leftovers (JobSets without a
-//     copy), execution (Tombstones), attempts (the count of attempts), and investigator (unknown copies). The investigator
-//     has belief (does the manager believe an attempt?), adopter and decisions (of an admin).
+//   - The Collector, one for each worker, does what judgement.Of says about a TrainJob, for the controller of the
+//     worker's copies (package mirror). It leaves the work to its parts: retirement (finished copies), leftovers
+//     (JobSets without a copy), execution (Tombstones), attempts (the count of attempts), and investigator (unknown
+//     copies). The investigator has belief (does the manager believe an attempt?), adopter and decisions (of an admin).
 //   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it
-//     places a job (Of). The Collectors ask it before a first copy is created (Holds). It writes the status of WorkerClusters.
+//     places a job (Of). The Collectors ask it before a first copy is created (Holds). It writes the status of
+//     WorkerClusters.
 //
 // # Unknown copies
 //

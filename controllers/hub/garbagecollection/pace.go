@@ -49,9 +49,9 @@ func nextLook(waited time.Duration, busy bool) time.Duration {
 	return min(max(firstLook, waited), maxDeletionDelay-waited)
 }
 
-// apart adds to the time until a look up to as much again, by the UID of the copy. The copies that are looked at wait in
-// the queue by which a burst is recognised. So if all of a burst's copies were looked at in one moment, they would seem
-// to be the next burst.
+// apart adds to the time until a look up to as much again, by the UID of the copy. The copies that are looked at wait
+// in the queue by which a burst is recognised. So if all of a burst's copies were looked at in one moment, they would
+// seem to be the next burst.
 func apart(look time.Duration, uid types.UID) time.Duration {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(uid))

@@ -110,8 +110,8 @@ func TestFailingSweepIsTold(t *testing.T) {
 	}
 }
 
-// expectHold checks whether a job that is placed on a worker that was not swept has to wait. Where the sweep is refused,
-// it does not, so that it can be given back.
+// expectHold checks whether a job that is placed on a worker that was not swept has to wait. Where the sweep is
+// refused, it does not, so that it can be given back.
 func (s *scene) expectHold(t *testing.T, waits bool) {
 	t.Helper()
 	options := *s.options[workerName]

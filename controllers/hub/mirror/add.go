@@ -108,10 +108,10 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	return &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
-// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything else that the
-// Dispatch shows of a JobSet changes together with its copy. The JobSets that are there at first come too: an earlier
-// process may have left one to the worker's garbage collector. Nobody waits for the source: a worker may forbid the hub to
-// read JobSets.
+// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything
+// else that the Dispatch shows of a JobSet changes together with its copy. The JobSets that are there at first come
+// too: an earlier process may have left one to the worker's garbage collector. Nobody waits for the source: a worker
+// may forbid the hub to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := jobSets.GetInformer(ctx, trainjobs.NewJobSet(), cache.BlockUntilSynced(false))

@@ -74,7 +74,8 @@ type creator struct {
 	keeper       *keeper
 	reporter     *reporter
 	events       *announcer
-	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the hub.
+	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the
+	// hub.
 	runtimeName string
 }
 

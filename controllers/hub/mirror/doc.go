@@ -4,11 +4,11 @@
 // Package mirror brings a placed TrainJob to one worker and its status back to the hub.
 //
 // There is one instance per connected worker, with its own queue, so that a slow worker delays no other. It is the only
-// controller of the copies there. A key is the namespace and name that the hub TrainJob, its Dispatch and the copy share,
-// or the name of a Tombstone. Reconcile (reconciler.go) sees all of them, adds what this process remembers (attempt.go),
-// and has them judged once (judgement.Of). What is to be done about the TrainJob that has the name, the Collector does
-// (package garbagecollection). What is to be done about the attempt, act does (steps.go): each of judgement's attempts has
-// one step there, and the fields of a step say what it may touch.
+// controller of the copies there. A key is the namespace and name that the hub TrainJob, its Dispatch and the copy
+// share, or the name of a Tombstone. Reconcile (reconciler.go) sees all of them, adds what this process remembers
+// (attempt.go), and has them judged once (judgement.Of). What is to be done about the TrainJob that has the name, the
+// Collector does (package garbagecollection). What is to be done about the attempt, act does (steps.go): each of
+// judgement's attempts has one step there, and the fields of a step say what it may touch.
 //
 // A copy has the spec, labels and annotations of its job that copy.go chooses. The worker gets the job's namespace
 // (namespaces.go) and runtime (runtimes.go), and nothing else: no Secrets, ConfigMaps or volumes. answers.go says which
@@ -33,7 +33,7 @@
 // it.
 //
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
-// keys come again with the next connection. The mirror remembers what matters for the seconds in which a cache lags behind our own
-// writes. A process that loses it repeats requests, and assumes the worst of creations that got no answer
-// (unanswered.go).
+// keys come again with the next connection. The mirror remembers what matters for the seconds in which a cache lags
+// behind our own writes. A process that loses it repeats requests, and assumes the worst of creations that got no
+// answer (unanswered.go).
 package mirror

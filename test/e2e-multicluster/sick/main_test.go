@@ -197,8 +197,8 @@ func TestSickWorker(t *testing.T) {
 	expectWords(t, job, "State: Starting on worker west (ImagePullFailed)")
 }
 
-// TestRecovery: the end of a trouble is reported, when the trouble has been shown for half a minute. A job that never had
-// trouble has no condition. The jobs run on east, because TestSickWorker makes west silent.
+// TestRecovery: the end of a trouble is reported, when the trouble has been shown for half a minute. A job that never
+// had trouble has no condition. The jobs run on east, because TestSickWorker makes west silent.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	well := (&sickness{at: east, job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "well")

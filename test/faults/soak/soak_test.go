@@ -399,8 +399,8 @@ func (l *load) end(timeout time.Duration) {
 	}
 }
 
-// check waits until nothing is left of the jobs that were deleted. A manager that has just begun to lead keeps the record
-// of a copy for 65 s whose creation its predecessor may have sent.
+// check waits until nothing is left of the jobs that were deleted. A manager that has just begun to lead keeps the
+// record of a copy for 65 s whose creation its predecessor may have sent.
 func (l *load) check() {
 	var left []string
 	var err error

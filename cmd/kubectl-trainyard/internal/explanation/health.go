@@ -28,7 +28,8 @@ func fitsNowhere(workers []v1alpha1.ClusterExplanation) bool {
 	})
 }
 
-// agentAdvice says what they can do about trouble that the worker's agent reports, from package controllers/worker/trainjob.
+// agentAdvice says what they can do about trouble that the worker's agent reports, from package
+// controllers/worker/trainjob.
 var agentAdvice = map[string]string{
 	"RuntimeNotFound": "create the runtime on the worker, or let the policy propagate it (propagate.runtimes)",
 	"BuildFailed":     "correct the job or its runtime as the message says",

@@ -56,8 +56,8 @@ func (o *Outcome) Waiting() (count int) {
 	return count
 }
 
-// Run decides on the TrainJobs of some files. Their objects hide those of the hub behind. If that is nil, only the files
-// exist.
+// Run decides on the TrainJobs of some files. Their objects hide those of the hub behind. If that is nil, only the
+// files exist.
 func Run(ctx context.Context, behind client.Client, files *Files, now time.Time) (*Outcome, error) {
 	jobs, at := Of[*trainer.TrainJob](files)
 	if err := prepare(files); err != nil {

@@ -83,9 +83,9 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// Of returns the demand of a job. The error wraps an Obstacle if the runtime does not exist, or if the demand is beyond a
-// limit. Any other error says what is wrong with the job or the runtime, or why it could not be read. Pass a copy of the
-// job: the trainer module writes to it.
+// Of returns the demand of a job. The error wraps an Obstacle if the runtime does not exist, or if the demand is beyond
+// a limit. Any other error says what is wrong with the job or the runtime, or why it could not be read. Pass a copy of
+// the job: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {

@@ -311,7 +311,8 @@ func (h *hub) evicted(t *testing.T, job string) {
 	})
 }
 
-// showsNoSuspension checks that a job that Kueue has resumed has no condition Suspended, which clients take for its state.
+// showsNoSuspension checks that a job that Kueue has resumed has no condition Suspended, which clients take for its
+// state.
 func (h *hub) showsNoSuspension(t *testing.T, job string) {
 	t.Helper()
 	stored, err := get(t.Context(), h, job)

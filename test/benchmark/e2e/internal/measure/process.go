@@ -137,8 +137,8 @@ func heapAlloc(profile *bufio.Scanner) (int64, error) {
 	return 0, fmt.Errorf("no HeapAlloc in the heap profile: %w", profile.Err())
 }
 
-// CPU is CPU time by role. A role is what a process is and where: "hub: etcd", "workers: worker-agent". All processes of
-// a role count together.
+// CPU is CPU time by role. A role is what a process is and where: "hub: etcd", "workers: worker-agent". All processes
+// of a role count together.
 type CPU map[string]float64
 
 // Benchmark is the role of the benchmark's own process: users, stubs, watches, distance, and the floor's dispatching.
