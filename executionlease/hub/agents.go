@@ -25,13 +25,13 @@ type Agents struct {
 	mu sync.Mutex
 	// locked is guarded by mu.
 	locked struct {
-		byWorker    map[v1alpha1.ClusterName]*agentState
+		byWorker    map[v1alpha1.ClusterName]*agent
 		subscribers map[int]func(v1alpha1.ClusterName)
 		next        int
 	}
 }
 
-type agentState struct {
+type agent struct {
 	clusterID types.UID
 	lease     *protocol.Hub
 	// status of the connection, nil if there was no connection yet.
@@ -43,16 +43,16 @@ type agentState struct {
 	answers int
 }
 
-// summary is the part of an agentState whose changes subscribers are told of.
+// summary is the part of an agent whose changes subscribers are told of.
 type summary struct {
-	presence protocol.Presence
-	valid    bool
-	longest  time.Duration
+	state   protocol.AgentState
+	valid   bool
+	longest time.Duration
 }
 
 func newAgents(margin time.Duration, clock clock.PassiveClock) *Agents {
 	a := &Agents{margin: margin, clock: clock}
-	a.locked.byWorker = map[v1alpha1.ClusterName]*agentState{}
+	a.locked.byWorker = map[v1alpha1.ClusterName]*agent{}
 	a.locked.subscribers = map[int]func(v1alpha1.ClusterName){}
 	return a
 }
@@ -60,7 +60,7 @@ func newAgents(margin time.Duration, clock clock.PassiveClock) *Agents {
 // Valid returns the last challenge that was answered on a cluster, and whether a copy that carries it will run: the
 // agent is alive and considers the hub alive, and the challenge is young. If not, subscribers are told when it is.
 func (a *Agents) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challenge string, ok bool) {
-	a.look(worker, clusterID, func(s *agentState) {
+	a.look(worker, clusterID, func(s *agent) {
 		answered, valid := s.lease.Valid(a.clock.Now())
 		challenge, ok = answered.String(), valid
 	})
@@ -70,14 +70,14 @@ func (a *Agents) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challe
 // StoppedAt is when the fenced copies on a cluster must have stopped if the hub does not answer any more, by this
 // process's clock. Each answer moves it. It is not known if no agent was alive at the last contact with the worker.
 func (a *Agents) StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool) {
-	a.look(worker, clusterID, func(s *agentState) { at, known = s.lease.StoppedAt() })
+	a.look(worker, clusterID, func(s *agent) { at, known = s.lease.StoppedAt() })
 	return at, known
 }
 
-// Agent is the presence of the agent of a cluster, and the longest fenceAfter that the agent may work with.
-func (a *Agents) Agent(worker v1alpha1.ClusterName, clusterID types.UID) (presence protocol.Presence, longest time.Duration) {
-	a.look(worker, clusterID, func(s *agentState) { presence, longest = s.lease.Presence(), s.lease.Longest() })
-	return presence, longest
+// Agent is the state of a cluster's agent, and the longest fenceAfter that the agent may work with.
+func (a *Agents) Agent(worker v1alpha1.ClusterName, clusterID types.UID) (state protocol.AgentState, longest time.Duration) {
+	a.look(worker, clusterID, func(s *agent) { state, longest = s.lease.AgentState(), s.lease.Longest() })
+	return state, longest
 }
 
 // Subscribe calls notify with the name of a worker after a change of its agent: whether it is alive, whether it is
@@ -96,7 +96,7 @@ func (a *Agents) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel fun
 }
 
 // look reads what the hub knows of a cluster, up to the last contact with it.
-func (a *Agents) look(worker v1alpha1.ClusterName, clusterID types.UID, read func(*agentState)) {
+func (a *Agents) look(worker v1alpha1.ClusterName, clusterID types.UID, read func(*agent)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.locked.byWorker[worker]; s != nil && s.clusterID == clusterID {
@@ -107,11 +107,11 @@ func (a *Agents) look(worker v1alpha1.ClusterName, clusterID types.UID, read fun
 }
 
 // note changes what the hub knows of a cluster. It forgets another cluster of the same name.
-func (a *Agents) note(worker v1alpha1.ClusterName, clusterID types.UID, change func(*agentState)) {
+func (a *Agents) note(worker v1alpha1.ClusterName, clusterID types.UID, change func(*agent)) {
 	a.mu.Lock()
 	s := a.locked.byWorker[worker]
 	if s == nil || s.clusterID != clusterID {
-		s = &agentState{clusterID: clusterID, lease: protocol.NewHub(a.margin)}
+		s = &agent{clusterID: clusterID, lease: protocol.NewHub(a.margin)}
 		a.locked.byWorker[worker] = s
 	}
 	change(s)
@@ -128,7 +128,7 @@ func (a *Agents) note(worker v1alpha1.ClusterName, clusterID types.UID, change f
 	}
 }
 
-func (s *agentState) countContact() {
+func (s *agent) countContact() {
 	if s.status == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (s *agentState) countContact() {
 	}
 }
 
-func (s *agentState) summary(now time.Time) summary {
+func (s *agent) summary(now time.Time) summary {
 	_, valid := s.lease.Valid(now)
-	return summary{presence: s.lease.Presence(), valid: valid, longest: s.lease.Longest()}
+	return summary{state: s.lease.AgentState(), valid: valid, longest: s.lease.Longest()}
 }

@@ -99,7 +99,7 @@ func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, foun
 	return sum, found
 }
 
-// TestMetrics: an operator sees how old the last challenge is, how many were answered, and the presence of the agent.
+// TestMetrics: an operator sees how old the last challenge is, how many were answered, and the state of the agent.
 func TestMetrics(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -111,9 +111,9 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for presence, want := range map[protocol.Presence]float64{protocol.PresenceSilent: 1, protocol.PresenceAlive: 0} {
-		if got, found := s.metric(t, "trainyard_execution_lease_agent", "presence", presence.String()); got != want || !found {
-			t.Errorf("an agent that writes nothing for 35 s: %s is %v, want %v", presence, got, want)
+	for state, want := range map[protocol.AgentState]float64{protocol.AgentSilent: 1, protocol.AgentAlive: 0} {
+		if got, found := s.metric(t, "trainyard_execution_lease_agent", "presence", state.String()); got != want || !found {
+			t.Errorf("an agent that writes nothing for 35 s: %s is %v, want %v", state, got, want)
 		}
 	}
 	s.restart()
@@ -216,13 +216,13 @@ func TestContactLost(t *testing.T) {
 	s.link.cut()
 	s.reconcile(t)
 	s.expectStopped(t, "the last challenge was not answered any more", 112*time.Second)
-	s.expectPresence(t, "contact lost", protocol.PresenceAlive)
+	s.expectAgent(t, "contact lost", protocol.AgentAlive)
 	if answer := s.lease(t).Spec.Answer; answer != "1.2" {
 		t.Errorf("%q was answered without contact", answer)
 	}
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	s.expectPresence(t, "an hour without contact", protocol.PresenceAlive)
+	s.expectAgent(t, "an hour without contact", protocol.AgentAlive)
 	if at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID); !known || !at.Equal(s.link.lost.Add(112*time.Second)) {
 		t.Errorf("stopped at %s, known: %t; want it not to move", at, known)
 	}
@@ -299,26 +299,26 @@ func TestNotedBeforeItIsSent(t *testing.T) {
 // TestAgentFallsSilent: an agent that writes no challenges during contact is not alive, and subscribers are told.
 func TestAgentFallsSilent(t *testing.T) {
 	s := newScene(t)
-	var told []protocol.Presence
+	var told []protocol.AgentState
 	cancel := s.keeper.Agents().Subscribe(func(name v1alpha1.ClusterName) {
-		presence, _ := s.keeper.Agents().Agent(name, s.server.ID)
-		if name == s.name && (len(told) == 0 || told[len(told)-1] != presence) {
-			told = append(told, presence)
+		state, _ := s.keeper.Agents().Agent(name, s.server.ID)
+		if name == s.name && (len(told) == 0 || told[len(told)-1] != state) {
+			told = append(told, state)
 		}
 	})
 	s.reconcile(t)
-	s.expectPresence(t, "a lease that nobody has written into", protocol.PresenceUnknown)
+	s.expectAgent(t, "a lease that nobody has written into", protocol.AgentUnknown)
 	s.Clock.Step(31 * time.Second)
 	s.reconcile(t)
-	s.expectPresence(t, "nobody writes into it", protocol.PresenceAbsent)
+	s.expectAgent(t, "nobody writes into it", protocol.AgentAbsent)
 	s.live(t)
-	s.expectPresence(t, "challenges come", protocol.PresenceAlive)
+	s.expectAgent(t, "challenges come", protocol.AgentAlive)
 	s.Clock.Step(30 * time.Second)
 	s.reconcile(t)
-	s.expectPresence(t, "three intervals", protocol.PresenceAlive)
+	s.expectAgent(t, "three intervals", protocol.AgentAlive)
 	s.Clock.Step(time.Second)
 	result := s.reconcile(t)
-	s.expectPresence(t, "more than that", protocol.PresenceSilent)
+	s.expectAgent(t, "more than that", protocol.AgentSilent)
 	s.expectStopped(t, "nobody stops them", -1)
 	if _, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("copies are said to be run by a silent agent")
@@ -332,16 +332,16 @@ func TestAgentFallsSilent(t *testing.T) {
 	s.link.mend()
 	s.challenge(t, "2.1", v1alpha1.LeasePending)
 	s.reconcile(t)
-	s.expectPresence(t, "another run", protocol.PresenceAlive)
+	s.expectAgent(t, "another run", protocol.AgentAlive)
 	if challenge, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
 		t.Errorf("%q is said to be valid, but the agent has not said so yet", challenge)
 	}
 	cancel()
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	want := []protocol.Presence{
-		protocol.PresenceUnknown, protocol.PresenceAbsent, protocol.PresenceAlive, protocol.PresenceSilent, protocol.PresenceAlive,
+	want := []protocol.AgentState{
+		protocol.AgentUnknown, protocol.AgentAbsent, protocol.AgentAlive, protocol.AgentSilent, protocol.AgentAlive,
 	}
-	check.Diff(t, want[1:], slices.DeleteFunc(told, func(p protocol.Presence) bool { return p == protocol.PresenceUnknown }),
+	check.Diff(t, want[1:], slices.DeleteFunc(told, func(p protocol.AgentState) bool { return p == protocol.AgentUnknown }),
 		"what subscribers are told")
 }

@@ -111,7 +111,7 @@ func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
 		return
 	}
 	now := k.Clock.Now()
-	k.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agentState) {
+	k.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agent) {
 		s.lease.Believe(worker.FenceAfter(), now)
 	})
 }
@@ -133,7 +133,7 @@ func (k *Keeper) Events(leases cache.Cache) source.Source {
 // For makes the reconciler of the lease on a worker.
 func (k *Keeper) For(worker v1alpha1.ClusterName, connection Connection) reconcile.Reconciler {
 	r := &reconciler{Keeper: k, worker: worker, connection: connection, clusterID: connection.Status().ClusterID}
-	k.agents.note(worker, r.clusterID, func(s *agentState) { s.status = connection.Status })
+	k.agents.note(worker, r.clusterID, func(s *agent) { s.status = connection.Status })
 	return r
 }
 

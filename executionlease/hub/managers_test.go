@@ -70,7 +70,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	s.restart()
 	before := s.lease(t)
 	s.reconcile(t)
-	s.expectPresence(t, "a challenge of unknown age", protocol.PresenceUnknown)
+	s.expectAgent(t, "a challenge of unknown age", protocol.AgentUnknown)
 	if _, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("a challenge of unknown age is said to be valid")
 	}
@@ -80,7 +80,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.reconcile(t)
-	s.expectPresence(t, "the next challenge", protocol.PresenceAlive)
+	s.expectAgent(t, "the next challenge", protocol.AgentAlive)
 	s.expectStopped(t, "the next challenge", 122*time.Second)
 }
 
@@ -126,45 +126,45 @@ func TestTwoManagers(t *testing.T) {
 	}
 }
 
-// TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The presence says why
-// nothing is fenced there. It changes without a restart.
+// TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The state of the agent says
+// why nothing is fenced there. It changes without a restart.
 func TestWorkersThatCannotFence(t *testing.T) {
 	worker, bare := shared.Get(t).Workers[0], shared.Get(t).Workers[1]
 	t.Run("Unsupported", func(t *testing.T) {
 		t.Parallel()
 		s := newSceneWith(t, bare, remote.Credentials{Config: bare.Cluster.Config, Fingerprint: "admin"})
-		s.until(t, protocol.PresenceUnsupported)
+		s.until(t, protocol.AgentUnsupported)
 		check.Must(t, bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
-		s.until(t, protocol.PresenceUnknown)
+		s.until(t, protocol.AgentUnknown)
 		s.live(t)
-		s.expectPresence(t, "with the API", protocol.PresenceAlive)
+		s.expectAgent(t, "with the API", protocol.AgentAlive)
 	})
 	t.Run("Forbidden", func(t *testing.T) {
 		t.Parallel()
 		s := newSceneWith(t, worker, account(t, worker, "reader"))
-		s.until(t, protocol.PresenceForbidden)
+		s.until(t, protocol.AgentForbidden)
 		if code := s.link.Status().LeaseRefusal; code != http.StatusForbidden {
 			t.Errorf("the worker refuses with %d, want 403", code)
 		}
 		grant(t, worker, "reader", "list", "watch")
 		gomega.NewWithT(t).Eventually(func() int { return s.link.Status().LeaseRefusal }, patience, 5*time.Millisecond).Should(gomega.BeZero())
 		// The user may read now, so the lease is absent. The user may not create it.
-		s.until(t, protocol.PresenceForbidden)
+		s.until(t, protocol.AgentForbidden)
 		grant(t, worker, "reader", "create", "patch")
-		s.until(t, protocol.PresenceUnknown)
+		s.until(t, protocol.AgentUnknown)
 		s.live(t)
-		s.expectPresence(t, "with the rights", protocol.PresenceAlive)
+		s.expectAgent(t, "with the rights", protocol.AgentAlive)
 	})
 }
 
-// until reconciles until the agent has a presence.
-func (s *scene) until(t *testing.T, want protocol.Presence) {
+// until reconciles until the agent has a state.
+func (s *scene) until(t *testing.T, want protocol.AgentState) {
 	t.Helper()
-	eventually(t, "presence of the agent", func(g gomega.Gomega) {
+	eventually(t, "state of the agent", func(g gomega.Gomega) {
 		_, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{})
 		g.Expect(err).To(gomega.Succeed())
-		presence, _ := s.keeper.Agents().Agent(s.name, s.server.ID)
-		g.Expect(presence.String()).To(gomega.Equal(want.String()))
+		state, _ := s.keeper.Agents().Agent(s.name, s.server.ID)
+		g.Expect(state.String()).To(gomega.Equal(want.String()))
 	})
 }
 

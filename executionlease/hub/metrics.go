@@ -19,7 +19,7 @@ var (
 	challengeAge = prometheus.NewDesc("trainyard_execution_lease_challenge_age_seconds",
 		"Time since this process has first read the last challenge of a worker's agent. It grows beyond some intervals (at most 10 s each) when "+
 			"the agent or the way to it does not work.", []string{"cluster"}, nil)
-	agentPresence = prometheus.NewDesc("trainyard_execution_lease_agent",
+	agentStates = prometheus.NewDesc("trainyard_execution_lease_agent",
 		"1 for what is known of a worker's agent, 0 for what it might be else.", []string{"cluster", "presence"}, nil)
 )
 
@@ -35,7 +35,7 @@ func init() { //nolint:gochecknoinits // controller-runtime's registry is global
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{answersWritten, challengeAge, agentPresence} {
+	for _, desc := range []*prometheus.Desc{answersWritten, challengeAge, agentStates} {
 		to <- desc
 	}
 }
@@ -60,12 +60,12 @@ func (a *Agents) metrics() (all []prometheus.Metric) {
 		}
 		s.countContact()
 		name := string(worker)
-		for presence := range protocol.PresenceAlive + 1 {
+		for state := range protocol.AgentAlive + 1 {
 			value := 0.0
-			if presence == s.lease.Presence() {
+			if state == s.lease.AgentState() {
 				value = 1
 			}
-			all = append(all, prometheus.MustNewConstMetric(agentPresence, prometheus.GaugeValue, value, name, presence.String()))
+			all = append(all, prometheus.MustNewConstMetric(agentStates, prometheus.GaugeValue, value, name, state.String()))
 		}
 		all = append(all, prometheus.MustNewConstMetric(answersWritten, prometheus.CounterValue, float64(s.answers), name))
 		if read := s.lease.ChallengeRead(); !read.IsZero() {

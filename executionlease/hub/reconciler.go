@@ -34,8 +34,8 @@ type reconciler struct {
 	connection Connection
 	// forbidden says that the worker has refused the last write.
 	forbidden bool
-	// presence is the last presence of the agent that was logged.
-	presence protocol.Presence
+	// state is the last state of the agent that was logged.
+	state protocol.AgentState
 }
 
 type answer struct {
@@ -79,10 +79,10 @@ func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 		return f, due, err
 	}
 	now := r.Clock.Now()
-	r.agents.note(r.worker, r.clusterID, func(s *agentState) {
+	r.agents.note(r.worker, r.clusterID, func(s *agent) {
 		refusal := refusalOf(status.LeaseRefusal)
-		if r.forbidden && refusal == protocol.PresenceUnknown {
-			refusal = protocol.PresenceForbidden
+		if r.forbidden && refusal == protocol.AgentUnknown {
+			refusal = protocol.AgentForbidden
 		}
 		s.lease.Refused(refusal)
 		if f.listed {
@@ -155,7 +155,7 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 	if err != nil {
 		return fmt.Errorf("patch ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
 	}
-	r.agents.note(r.worker, r.clusterID, func(s *agentState) {
+	r.agents.note(r.worker, r.clusterID, func(s *agent) {
 		s.lease.Confirmed(due.challenge)
 		s.answers++
 	})
@@ -166,17 +166,17 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 func (r *reconciler) isRefused(err error) bool {
 	r.forbidden = apierrors.IsForbidden(err)
 	if r.forbidden {
-		r.agents.note(r.worker, r.clusterID, func(s *agentState) { s.lease.Refused(protocol.PresenceForbidden) })
+		r.agents.note(r.worker, r.clusterID, func(s *agent) { s.lease.Refused(protocol.AgentForbidden) })
 	}
 	return r.forbidden || apierrors.IsNotFound(err)
 }
 
-// patience is how long to wait for a challenge before the presence of the agent may change.
+// patience is how long to wait for a challenge before the state of the agent may change.
 func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
-	before := r.presence
-	r.agents.look(r.worker, r.clusterID, func(s *agentState) { patience, r.presence = s.lease.QuietFor(), s.lease.Presence() })
-	if before != r.presence {
-		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.presence.String())
+	before := r.state
+	r.agents.look(r.worker, r.clusterID, func(s *agent) { patience, r.state = s.lease.QuietFor(), s.lease.AgentState() })
+	if before != r.state {
+		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.state.String())
 	}
 	return patience
 }

@@ -55,15 +55,15 @@ func (f observation) decide() state {
 	return settled
 }
 
-// refusalOf is the presence after a worker has refused to list leases.
-func refusalOf(code int) protocol.Presence {
+// refusalOf is the state after a worker has refused to list leases.
+func refusalOf(code int) protocol.AgentState {
 	switch code {
 	case 0:
-		return protocol.PresenceUnknown
+		return protocol.AgentUnknown
 	case http.StatusNotFound:
-		return protocol.PresenceUnsupported
+		return protocol.AgentUnsupported
 	}
-	return protocol.PresenceForbidden
+	return protocol.AgentForbidden
 }
 
 func readingOf(lease *v1alpha1.ExecutionLease) protocol.Reading {

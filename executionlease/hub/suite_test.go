@@ -215,7 +215,7 @@ func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 	}
 }
 
-func (s *scene) expectPresence(t *testing.T, why string, want protocol.Presence) {
+func (s *scene) expectAgent(t *testing.T, why string, want protocol.AgentState) {
 	t.Helper()
 	if got, _ := s.keeper.Agents().Agent(s.name, s.server.ID); got != want {
 		t.Errorf("%s: the agent is %s, want %s", why, got, want)

@@ -18,32 +18,32 @@ func stoppedAfter(fenceAfter, margin time.Duration) time.Duration {
 	return fenceAfter + fenceAfter/50 + margin
 }
 
-// Presence is what a hub knows of a worker's agent.
-type Presence int
+// AgentState is what a hub knows of a worker's agent.
+type AgentState int
 
-// The presences.
+// The states of an agent.
 const (
-	// PresenceUnknown: the hub has not seen enough yet.
-	PresenceUnknown Presence = iota
-	// PresenceUnsupported: the worker has no ExecutionLeases.
-	PresenceUnsupported
-	// PresenceForbidden: the hub may not read or may not write its ExecutionLease.
-	PresenceForbidden
-	// PresenceAbsent: no agent has written a challenge.
-	PresenceAbsent
-	// PresenceSilent: the agent has stopped writing challenges.
-	PresenceSilent
-	// PresenceAlive: the agent writes challenges.
-	PresenceAlive
+	// AgentUnknown: the hub has not seen enough yet.
+	AgentUnknown AgentState = iota
+	// AgentUnsupported: the worker has no ExecutionLeases.
+	AgentUnsupported
+	// AgentForbidden: the hub may not read or may not write its ExecutionLease.
+	AgentForbidden
+	// AgentAbsent: no agent has written a challenge.
+	AgentAbsent
+	// AgentSilent: the agent has stopped writing challenges.
+	AgentSilent
+	// AgentAlive: the agent writes challenges.
+	AgentAlive
 )
 
-// String names the presence, for logs and tests.
-func (p Presence) String() string {
+// String names the state, for logs and tests.
+func (s AgentState) String() string {
 	names := [...]string{"Unknown", "Unsupported", "Forbidden", "Absent", "Silent", "Alive"}
-	if p < 0 || int(p) >= len(names) {
-		return fmt.Sprintf("Presence(%d)", int(p))
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("AgentState(%d)", int(s))
 	}
-	return names[p]
+	return names[s]
 }
 
 // Reading is what a hub reads in its ExecutionLease. The zero value stands for a lease that does not exist.
@@ -65,8 +65,8 @@ type Hub struct {
 	seen  bool
 	read  time.Time
 	fresh bool
-	// refused is why the hub cannot use the lease, PresenceUnknown if it can.
-	refused Presence
+	// refused is why the hub cannot use the lease, AgentUnknown if it can.
+	refused AgentState
 	// believed says that an earlier process of the hub knew that the agent is alive.
 	believed bool
 	// answered is the last challenge that the hub may have answered, first read at answeredRead. confirmed is the last
@@ -110,8 +110,8 @@ func (h *Hub) Read(r Reading, now time.Time) {
 	}
 }
 
-// Refused records why the hub cannot read or write the lease. PresenceUnknown records that it can.
-func (h *Hub) Refused(why Presence) { h.refused = why }
+// Refused records why the hub cannot read or write the lease. AgentUnknown records that it can.
+func (h *Hub) Refused(why AgentState) { h.refused = why }
 
 // Contact records that the worker has answered from one time to another without a pause, whatever its agent did.
 func (h *Hub) Contact(since, last time.Time) {
@@ -170,22 +170,23 @@ func (h *Hub) ChallengeRead() time.Time {
 // counts until all answers that carried it are too old.
 func (h *Hub) Longest() time.Duration { return h.longest }
 
-// Presence depends on new challenges during contact. An agent that writes no challenges may do no other work either.
-func (h *Hub) Presence() Presence {
+// AgentState is what the hub knows of the agent now. It depends on new challenges during contact: an agent that writes
+// no challenges may do no other work either.
+func (h *Hub) AgentState() AgentState {
 	quiet := h.quiet > patience*h.interval()
 	switch {
-	case h.refused != PresenceUnknown:
+	case h.refused != AgentUnknown:
 		return h.refused
 	case !h.seen:
-		return PresenceUnknown
+		return AgentUnknown
 	case quiet && h.last.Challenge.IsZero():
-		return PresenceAbsent
+		return AgentAbsent
 	case quiet:
-		return PresenceSilent
+		return AgentSilent
 	case h.fresh:
-		return PresenceAlive
+		return AgentAlive
 	}
-	return PresenceUnknown
+	return AgentUnknown
 }
 
 // QuietFor is how much more contact without a new challenge there has to be until the agent counts as silent. It is at
@@ -206,13 +207,13 @@ func (h *Hub) interval() time.Duration {
 // the hub alive, and the creation has half of fenceAfter to arrive.
 func (h *Hub) Valid(now time.Time) (answered Challenge, ok bool) {
 	young := !h.confirmed.IsZero() && now.Sub(h.confirmedRead) < h.last.FenceAfter/2
-	return h.confirmed, young && h.last.Valid && h.Presence() == PresenceAlive
+	return h.confirmed, young && h.last.Valid && h.AgentState() == AgentAlive
 }
 
 // StoppedAt is when fenced copies must have stopped if the hub does not answer any more. It is not known if no agent
 // was alive at the last contact with the worker.
 func (h *Hub) StoppedAt() (at time.Time, known bool) {
-	presence := h.Presence()
-	alive := presence == PresenceAlive || presence == PresenceUnknown && h.believed
+	state := h.AgentState()
+	alive := state == AgentAlive || state == AgentUnknown && h.believed
 	return h.stopped, alive && !h.stopped.IsZero()
 }

@@ -228,8 +228,8 @@ func TestStoppedAt(t *testing.T) {
 	}
 }
 
-// TestPresence: an agent is alive while new challenges come during contact.
-func TestPresence(t *testing.T) {
+// TestAgentState: an agent is alive while new challenges come during contact.
+func TestAgentState(t *testing.T) {
 	alive := func(h *Hub) {
 		h.Read(reading(Challenge{}, Challenge{}), at(-10))
 		served(h)
@@ -237,44 +237,44 @@ func TestPresence(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		do     func(h *Hub)
-		want   Presence
+		want   AgentState
 	}{
-		"NothingRead": {reason: "Nothing is known.", do: func(*Hub) {}, want: PresenceUnknown},
+		"NothingRead": {reason: "Nothing is known.", do: func(*Hub) {}, want: AgentUnknown},
 		"Listed": {
-			reason: "The challenge may be a year old.", want: PresenceUnknown,
+			reason: "The challenge may be a year old.", want: AgentUnknown,
 			do: func(h *Hub) { h.Read(reading(of(1, 7), of(1, 7)), at(5)) },
 		},
 		"OldAndQuiet": {
-			reason: "It is.", want: PresenceSilent,
+			reason: "It is.", want: AgentSilent,
 			do: func(h *Hub) {
 				h.Read(reading(of(1, 7), of(1, 7)), at(5))
 				h.Contact(at(0), at(36))
 			},
 		},
 		"NoChallenge": {
-			reason: "Nobody writes any.", want: PresenceAbsent,
+			reason: "Nobody writes any.", want: AgentAbsent,
 			do: func(h *Hub) {
 				h.Read(Reading{FenceAfter: fence}, at(5))
 				h.Contact(at(0), at(36))
 			},
 		},
-		"Alive": {reason: "A challenge was written.", do: alive, want: PresenceAlive},
+		"Alive": {reason: "A challenge was written.", do: alive, want: AgentAlive},
 		"Patience": {
-			reason: "Three intervals are not over.", want: PresenceAlive,
+			reason: "Three intervals are not over.", want: AgentAlive,
 			do: func(h *Hub) {
 				alive(h)
 				h.Contact(at(-10), at(40))
 			},
 		},
 		"Silent": {
-			reason: "They are.", want: PresenceSilent,
+			reason: "They are.", want: AgentSilent,
 			do: func(h *Hub) {
 				alive(h)
 				h.Contact(at(-10), at(40.1))
 			},
 		},
 		"AtIntervals": {
-			reason: "However often one looks.", want: PresenceSilent,
+			reason: "However often one looks.", want: AgentSilent,
 			do: func(h *Hub) {
 				alive(h)
 				for i := range 7 {
@@ -284,7 +284,7 @@ func TestPresence(t *testing.T) {
 			},
 		},
 		"ContactLost": {
-			reason: "Nothing can be seen of an agent while there is no contact.", want: PresenceAlive,
+			reason: "Nothing can be seen of an agent while there is no contact.", want: AgentAlive,
 			do: func(h *Hub) {
 				alive(h)
 				h.Contact(at(-10), at(15))
@@ -292,7 +292,7 @@ func TestPresence(t *testing.T) {
 			},
 		},
 		"ContactLostAgainAndAgain": {
-			reason: "A worker that comes and goes for moments, without a challenge, has no living agent.", want: PresenceSilent,
+			reason: "A worker that comes and goes for moments, without a challenge, has no living agent.", want: AgentSilent,
 			do: func(h *Hub) {
 				alive(h)
 				for i := range 7 {
@@ -301,7 +301,7 @@ func TestPresence(t *testing.T) {
 			},
 		},
 		"Again": {
-			reason: "One challenge and it is alive.", want: PresenceAlive,
+			reason: "One challenge and it is alive.", want: AgentAlive,
 			do: func(h *Hub) {
 				alive(h)
 				h.Contact(at(-10), at(100))
@@ -310,22 +310,22 @@ func TestPresence(t *testing.T) {
 			},
 		},
 		"Refused": {
-			reason: "What cannot be read or written says nothing.", want: PresenceForbidden,
+			reason: "What cannot be read or written says nothing.", want: AgentForbidden,
 			do: func(h *Hub) {
 				alive(h)
-				h.Refused(PresenceForbidden)
+				h.Refused(AgentForbidden)
 			},
 		},
 		"GrantedAgain": {
-			reason: "What was seen was seen.", want: PresenceAlive,
+			reason: "What was seen was seen.", want: AgentAlive,
 			do: func(h *Hub) {
 				alive(h)
-				h.Refused(PresenceForbidden)
-				h.Refused(PresenceUnknown)
+				h.Refused(AgentForbidden)
+				h.Refused(AgentUnknown)
 			},
 		},
 		"NoInterval": {
-			reason: "An agent that does not say how often it writes does so ten times in a fence time.", want: PresenceAlive,
+			reason: "An agent that does not say how often it writes does so ten times in a fence time.", want: AgentAlive,
 			do: func(h *Hub) {
 				for i := range int64(2) {
 					r := reading(of(1, 1+i), Challenge{})
@@ -340,7 +340,7 @@ func TestPresence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := NewHub(margin)
 			tc.do(h)
-			if got := h.Presence(); got != tc.want {
+			if got := h.AgentState(); got != tc.want {
 				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
 			}
 		})

@@ -25,19 +25,19 @@ const (
 )
 
 // agentReadiness returns reason and message of the AgentReady condition, and no reason if nothing is known.
-func agentReadiness(presence protocol.Presence) (reason, message string) {
-	switch presence {
-	case protocol.PresenceAlive:
+func agentReadiness(state protocol.AgentState) (reason, message string) {
+	switch state {
+	case protocol.AgentAlive:
 		return v1alpha1.ReasonAgentAnswers, messageAgentAnswers
-	case protocol.PresenceUnsupported:
+	case protocol.AgentUnsupported:
 		return v1alpha1.ReasonAgentMissing, messageNoLeaseAPI
-	case protocol.PresenceForbidden:
+	case protocol.AgentForbidden:
 		return v1alpha1.ReasonAgentMissing, messageLeaseForbidden
-	case protocol.PresenceAbsent:
+	case protocol.AgentAbsent:
 		return v1alpha1.ReasonAgentMissing, messageNoAgent
-	case protocol.PresenceSilent:
+	case protocol.AgentSilent:
 		return v1alpha1.ReasonAgentSilent, messageAgentSilent
-	case protocol.PresenceUnknown:
+	case protocol.AgentUnknown:
 	}
 	return "", ""
 }
@@ -52,9 +52,9 @@ func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.W
 		// The condition was about another cluster.
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	}
-	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
+	state, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
 	bounded := longest > 0 && longest <= worker.FenceAfter()
-	reason, message := agentReadiness(presence)
+	reason, message := agentReadiness(state)
 	if !status.Answers() || reason == "" {
 		known := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterAgentReady)
 		if known != nil && known.Status == metav1.ConditionTrue && bounded {
@@ -66,7 +66,7 @@ func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.W
 		Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionFalse, ObservedGeneration: worker.Generation,
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()), Reason: reason, Message: message,
 	}
-	if presence == protocol.PresenceAlive {
+	if state == protocol.AgentAlive {
 		condition.Status = metav1.ConditionTrue
 		if !bounded {
 			condition.ObservedGeneration = 0

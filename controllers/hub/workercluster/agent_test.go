@@ -35,28 +35,28 @@ func TestAgentReady(t *testing.T) {
 		t.Errorf("of an agent that has not been looked for: %+v", ready)
 	}
 	for _, step := range []struct {
-		presence protocol.Presence
-		reason   string
-		advice   string
+		state  protocol.AgentState
+		reason string
+		advice string
 	}{
-		{protocol.PresenceUnsupported, v1alpha1.ReasonAgentMissing, "config/worker-agent"},
-		{protocol.PresenceForbidden, v1alpha1.ReasonAgentMissing, "kubectl apply -k config/worker"},
-		{protocol.PresenceAbsent, v1alpha1.ReasonAgentMissing, "install the agent"},
-		{protocol.PresenceAlive, v1alpha1.ReasonAgentAnswers, "answers"},
-		{protocol.PresenceSilent, v1alpha1.ReasonAgentSilent, "fencing.trainyard.dev"},
+		{protocol.AgentUnsupported, v1alpha1.ReasonAgentMissing, "config/worker-agent"},
+		{protocol.AgentForbidden, v1alpha1.ReasonAgentMissing, "kubectl apply -k config/worker"},
+		{protocol.AgentAbsent, v1alpha1.ReasonAgentMissing, "install the agent"},
+		{protocol.AgentAlive, v1alpha1.ReasonAgentAnswers, "answers"},
+		{protocol.AgentSilent, v1alpha1.ReasonAgentSilent, "fencing.trainyard.dev"},
 	} {
-		s.agent.presence = step.presence
+		s.agent.state = step.state
 		worker := s.become(t, "fenced", v1alpha1.ReasonConnected)
 		ready := agentReady(worker)
-		if ready.Reason != step.reason || (ready.Status == metav1.ConditionTrue) != (step.presence == protocol.PresenceAlive) {
-			t.Errorf("%s: %s/%s, want %s", step.presence, ready.Status, ready.Reason, step.reason)
+		if ready.Reason != step.reason || (ready.Status == metav1.ConditionTrue) != (step.state == protocol.AgentAlive) {
+			t.Errorf("%s: %s/%s, want %s", step.state, ready.Status, ready.Reason, step.reason)
 		}
 		if !strings.Contains(ready.Message, step.advice) || ready.ObservedGeneration != worker.Generation {
-			t.Errorf("%s: %+v does not say what to do, %q, or is not of generation %d", step.presence, ready, step.advice, worker.Generation)
+			t.Errorf("%s: %+v does not say what to do, %q, or is not of generation %d", step.state, ready, step.advice, worker.Generation)
 		}
 		s.Clock.Step(time.Minute)
 		if again := s.become(t, "fenced", v1alpha1.ReasonConnected); again.ResourceVersion != worker.ResourceVersion {
-			t.Errorf("%s: written again although nothing has changed", step.presence)
+			t.Errorf("%s: written again although nothing has changed", step.state)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestAgentReady(t *testing.T) {
 // and says for which generation's fenceAfter it holds.
 func TestAgentReadyOutlastsContact(t *testing.T) {
 	s := newScene(t)
-	s.agent.clusterID, s.agent.presence, s.agent.longest = s.first.ID, protocol.PresenceAlive, new(v1alpha1.WorkerCluster).FenceAfter()
+	s.agent.clusterID, s.agent.state, s.agent.longest = s.first.ID, protocol.AgentAlive, new(v1alpha1.WorkerCluster).FenceAfter()
 	s.register(t, "lost", s.first)
 	expect := func(when string, worker *v1alpha1.WorkerCluster, bounded bool) {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	s.lose(t, "lost", s.first.Cluster.Config.Host)
 	expect("lost", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
 	// Earlier, the worker would still answer, and the condition would say Silent.
-	s.agent.presence = protocol.PresenceSilent
+	s.agent.state = protocol.AgentSilent
 	s.change(t, "lost", func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable, worker.Spec.Drain = true, true })
 	expect("cordoned", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
 	s.change(t, "lost", func(worker *v1alpha1.WorkerCluster) {

@@ -37,7 +37,7 @@ type Members interface {
 // Agents knows the agents of workers.
 type Agents interface {
 	// Agent returns what is known of a cluster's agent, and the longest fenceAfter with which the agent may work.
-	Agent(worker v1alpha1.ClusterName, clusterID types.UID) (presence protocol.Presence, longest time.Duration)
+	Agent(worker v1alpha1.ClusterName, clusterID types.UID) (state protocol.AgentState, longest time.Duration)
 	// Subscribe calls notify when the answer about a worker's agent has changed.
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }

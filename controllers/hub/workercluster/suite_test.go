@@ -49,15 +49,15 @@ func (r roster) Leave(name v1alpha1.ClusterName) { delete(r, name) }
 // agent is what a test says about the agents of its workers.
 type agent struct {
 	clusterID types.UID
-	presence  protocol.Presence
+	state     protocol.AgentState
 	longest   time.Duration
 }
 
-func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (protocol.Presence, time.Duration) {
+func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (protocol.AgentState, time.Duration) {
 	if clusterID != a.clusterID {
-		return protocol.PresenceUnknown, 0
+		return protocol.AgentUnknown, 0
 	}
-	return a.presence, a.longest
+	return a.state, a.longest
 }
 
 func (a *agent) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }

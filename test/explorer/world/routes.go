@@ -224,10 +224,10 @@ func (m *Manager) show(c *connection, worker *v1alpha1.WorkerCluster) {
 	if c.status.State != remote.Connected {
 		return
 	}
-	switch presence, _ := m.keeper.Agents().Agent(c.worker.name, c.worker.id); presence {
-	case protocol.PresenceAlive:
+	switch state, _ := m.keeper.Agents().Agent(c.worker.name, c.worker.id); state {
+	case protocol.AgentAlive:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers, true)
-	case protocol.PresenceUnknown:
+	case protocol.AgentUnknown:
 	default:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentSilent, false)
 	}
