@@ -21,7 +21,51 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
+
+// Remains is what a worker has of an attempt.
+type Remains int
+
+const (
+	// Nothing says: there is no TrainJob of the name. After a look at the API server also: nothing is left of the copy,
+	// and nothing can come.
+	Nothing Remains = iota
+	// Arriving says: there is no TrainJob of the name, or a foreign one. A creation that got no answer may still make
+	// ours, or the worker's controllers may still make something of ours.
+	Arriving
+	// Left says: the copy is gone or being deleted, and its JobSet or a Job is there, or one of its pods may run.
+	Left
+	// Current says: the copy of the attempt.
+	Current
+	// Second says: another copy of the attempt. A creation without an answer arrived when the first copy had been
+	// deleted.
+	Second
+	// Older says: the copy of another attempt of the job, almost always an earlier one.
+	Older
+	// Foreign says: a TrainJob that is not ours.
+	Foreign
+)
+
+// String names what there is, for logs and tests.
+func (r Remains) String() string {
+	return [...]string{"nothing", "arriving", "left", "current", "second", "older", "foreign"}[r]
+}
+
+// RemainsOf is the Remains of an attempt whose worker has a TrainJob of the name, by what that TrainJob is to the
+// Dispatch.
+func RemainsOf(relation record.Relation) Remains {
+	switch relation {
+	case record.Current:
+		return Current
+	case record.Second:
+		return Second
+	case record.Older, record.Later, record.Unmarked:
+		return Older
+	case record.Foreign:
+	}
+	return Foreign
+}
 
 // Gone is what is known of a copy that is gone.
 type Gone struct {
@@ -34,9 +78,9 @@ type Gone struct {
 	OtherJobSet types.UID
 }
 
-// Remains is true while the worker has a pod that may run of a copy that is gone, or the copy's JobSet or a Job of it,
-// which may make one. It deletes the JobSet, and Kubernetes deletes its Jobs.
-func (w Worker) Remains(ctx context.Context, key types.NamespacedName, gone Gone) (bool, error) {
+// HasRemains is true while the worker has a pod that may run of a copy that is gone, or the copy's JobSet or a Job of
+// it, which may make one. It deletes the JobSet, and Kubernetes deletes its Jobs.
+func (w Worker) HasRemains(ctx context.Context, key types.NamespacedName, gone Gone) (bool, error) {
 	live, err := w.connection.APIReader()
 	if err != nil {
 		return false, err

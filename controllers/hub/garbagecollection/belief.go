@@ -105,7 +105,7 @@ func (b belief) doubt(
 // ask asks the worker on record whether it has the job. There is no doubt if the worker does not have the job and
 // cannot get it any more: mirror creates nothing there while this copy is held.
 func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
-	there, err := b.presence(ctx, d)
+	there, err := b.remains(ctx, d)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).V(1).Info("The worker on record could not be asked",
@@ -126,8 +126,8 @@ func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (do
 	return doubt{}, 0
 }
 
-// presence asks the API server of the worker that the Dispatch names what it has of the job: Nothing, Left or Current.
-func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (copies.Presence, error) {
+// remains asks the API server of the worker that the Dispatch names what it has of the job: Nothing, Left or Current.
+func (b belief) remains(ctx context.Context, d *v1alpha1.Dispatch) (copies.Remains, error) {
 	if b.others == nil {
 		return copies.Nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
 	}
@@ -157,7 +157,7 @@ func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (copies.Pres
 			}
 		}
 	}
-	if remains, err := worker.Remains(ctx, key, copies.Gone{UID: d.RecordedCopy(), Beside: existing}); remains || err != nil {
+	if left, err := worker.HasRemains(ctx, key, copies.Gone{UID: d.RecordedCopy(), Beside: existing}); left || err != nil {
 		return copies.Left, err
 	}
 	return copies.Nothing, nil

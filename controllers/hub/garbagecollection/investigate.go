@@ -142,7 +142,7 @@ func (i *investigator) missing(
 	case existing != nil && existing.GetUID() == held.uid && isOurs(existing, i.hubID):
 		return goneCheck, nil // The cache will show it.
 	case existing == nil || existing.GetUID() != held.uid: // Otherwise it is a TrainJob of the worker now.
-		if remains, err := worker.Remains(ctx, key, copies.Gone{UID: held.uid, Beside: existing}); remains || err != nil {
+		if left, err := worker.HasRemains(ctx, key, copies.Gone{UID: held.uid, Beside: existing}); left || err != nil {
 			held.certain = false // An admin has nothing left to decide.
 			i.suspects.hold(key, held)
 			return goneCheck, err

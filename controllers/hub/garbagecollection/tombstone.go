@@ -55,7 +55,7 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 	}
 	// An existing TrainJob of that name is another job's, which could not begin before the name was free.
 	if existing == nil {
-		if remains, err := worker.Remains(ctx, key, copies.Gone{}); remains || err != nil {
+		if left, err := worker.HasRemains(ctx, key, copies.Gone{}); left || err != nil {
 			return goneCheck, err
 		}
 	}

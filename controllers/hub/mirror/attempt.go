@@ -108,7 +108,7 @@ func (k *knownCopy) believe(copy *unstructured.Unstructured, now time.Time) {
 // complete adds to the observation what the caches do not show yet.
 func (k *knownCopy) complete(f *observation, now time.Time) {
 	f.uid = k.uid
-	switch f.presenceOf(f.copy) {
+	switch f.remainsOf(f.copy) {
 	case copies.Current:
 		k.unseen, k.uid = nil, f.copy.GetUID()
 		if k.since.IsZero() {

@@ -193,14 +193,14 @@ func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, e
 		return 0, findErr
 	case found.copy == nil && exists:
 		return requeue.ConflictDelay, nil // It has gone since.
-	case found.presence == copies.Arriving:
+	case found.remains == copies.Arriving:
 		return found.wait, nil
 	case found.copy == nil:
 		return 0, c.reporter.endAttempt(ctx, outcomeOf(err), refusalWords(err))
-	case found.presence == copies.Current:
+	case found.remains == copies.Current:
 		c.attempt.copy.believe(found.copy, c.clock.Now())
 		return createLag, c.keeper.claim(ctx, found.copy) // Without our label no event tells of the copy.
-	case found.presence == copies.Foreign:
+	case found.remains == copies.Foreign:
 		return c.nameTaken(ctx, found.copy)
 	default:
 		return 0, c.keeper.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
@@ -214,9 +214,9 @@ func (c *creator) conflict(ctx context.Context) (due time.Duration, gone bool, e
 	switch {
 	case err != nil:
 		return 0, false, err
-	case found.presence == copies.Arriving && found.copy != nil:
+	case found.remains == copies.Arriving && found.copy != nil:
 		return found.wait, false, nil
-	case found.presence == copies.Foreign:
+	case found.remains == copies.Foreign:
 		due, err := c.nameTaken(ctx, found.copy)
 		return due, false, err
 	}
@@ -253,7 +253,7 @@ func (c *creator) giveBack(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case found.presence != copies.Older:
+	case found.remains != copies.Older:
 		return 0, nil // The cache lags. Its next event wakes us.
 	case due > 0:
 		return due, nil

@@ -15,7 +15,7 @@
 // answers of a worker refuse the copy, hanging.go when a creation hangs for too long, and stuck.go when a copy can
 // never start. A copy has the name of its job, so the worker itself refuses a second creation.
 //
-// No attempt ends because a cache does not show a copy. lookFor (presence.go) asks the worker's API server, and says
+// No attempt ends because a cache does not show a copy. lookFor (search.go) asks the worker's API server, and says
 // with one word what there is: the current copy, a second or an older copy, a foreign TrainJob, something that is left of
 // the copy (JobSet, Jobs, pods), something that may still arrive, or nothing.
 //

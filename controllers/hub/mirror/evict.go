@@ -55,7 +55,7 @@ func (s *stopper) evict(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch s.seen.copy = found.copy; found.presence {
+	switch s.seen.copy = found.copy; found.remains {
 	case copies.Arriving:
 		return found.wait, nil
 	case copies.Left:
@@ -115,7 +115,7 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch s.seen.copy = found.copy; found.presence {
+	switch s.seen.copy = found.copy; found.remains {
 	case copies.Arriving:
 		return found.wait, nil
 	case copies.Left:
@@ -135,7 +135,7 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 	if ok, err := s.status.takeBackStatus(ctx); !ok || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	if found.presence == copies.Foreign {
+	if found.remains == copies.Foreign {
 		return 0, s.reporter.endAttempt(ctx, v1alpha1.OutcomeNameConflict, s.reporter.conflictMessage())
 	}
 	return 0, s.reporter.endAttempt(ctx, v1alpha1.OutcomeCopyDeleted,

@@ -61,7 +61,7 @@ func (s *stopper) leaveNothing(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch found.presence {
+	switch found.remains {
 	case copies.Left:
 		s.seen.copy = nil
 		_, err := s.awaitEnd(ctx)

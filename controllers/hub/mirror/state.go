@@ -51,12 +51,12 @@ func (f *observation) judged(here judgement.Worker) judgement.Seen {
 	return s
 }
 
-// presenceOf says what a TrainJob of the Dispatch's name is to the current attempt.
-func (f *observation) presenceOf(copy *unstructured.Unstructured) copies.Presence {
+// remainsOf says what a TrainJob of the Dispatch's name is to the current attempt.
+func (f *observation) remainsOf(copy *unstructured.Unstructured) copies.Remains {
 	if copy == nil {
 		return copies.Nothing
 	}
-	return copies.PresenceOf(f.relationOf(copy))
+	return copies.RemainsOf(f.relationOf(copy))
 }
 
 // relationOf says what a TrainJob is to the Dispatch, by the record and by what this process knows of the attempt.
@@ -66,7 +66,7 @@ func (f *observation) relationOf(copy *unstructured.Unstructured) record.Relatio
 
 // isCurrent is true if copy is the copy of the Dispatch's current attempt.
 func (f *observation) isCurrent(copy *unstructured.Unstructured) bool {
-	return f.presenceOf(copy) == copies.Current
+	return f.remainsOf(copy) == copies.Current
 }
 
 // isOurs is true if copy was made for the Dispatch's TrainJob in any attempt.

@@ -82,7 +82,7 @@ func condition(kind string, status metav1.ConditionStatus, attempt int32) dispat
 	}
 }
 
-func TestPresenceOf(t *testing.T) {
+func TestRemainsOf(t *testing.T) {
 	otherHub := func(job *unstructured.Unstructured) {
 		job.SetLabels(map[string]string{
 			v1alpha1.LabelHub: "hub-2", v1alpha1.LabelOriginUID: "origin",
@@ -99,7 +99,7 @@ func TestPresenceOf(t *testing.T) {
 		reason   string
 		dispatch *v1alpha1.Dispatch
 		copy     *unstructured.Unstructured
-		want     copies.Presence
+		want     copies.Remains
 	}{
 		"None":       {reason: "nobody has the name", want: copies.Nothing},
 		"OfAttempt":  {reason: "its marks say so, and no other is on record", copy: testCopy("origin", "2"), want: copies.Current},
@@ -120,8 +120,8 @@ func TestPresenceOf(t *testing.T) {
 			if f.dispatch == nil {
 				f.dispatch = testDispatch()
 			}
-			if got := f.presenceOf(test.copy); got != test.want {
-				t.Errorf("presenceOf() = %s, want %s: %s", got, test.want, test.reason)
+			if got := f.remainsOf(test.copy); got != test.want {
+				t.Errorf("remainsOf() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})
 	}

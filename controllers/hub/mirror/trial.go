@@ -145,7 +145,7 @@ func (c *creator) tryTaken(ctx context.Context, at place, asked *trial) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	if found.presence != copies.Foreign {
+	if found.remains != copies.Foreign {
 		return endCheck, nil
 	}
 	c.trials.answer(at, asked, c.reporter.conflictMessage())

@@ -260,9 +260,9 @@ var promises = []promise{
 			find: "case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
 			put:  "case copy.GetLabels()[\"trainyard.dev/hub\"] == \"\":\n		return Foreign\n	case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
 		}, { // With this look at its pods, the copy is waited for until it has its labels again.
-			file: "controllers/hub/mirror/presence.go",
-			find: "if found.presence == copies.Foreign && !s.seen.wasCopied() {",
-			put:  "if found.presence == copies.Foreign {",
+			file: "controllers/hub/mirror/search.go",
+			find: "if found.remains == copies.Foreign && !s.seen.wasCopied() {",
+			put:  "if found.remains == copies.Foreign {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},

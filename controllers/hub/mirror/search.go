@@ -27,7 +27,7 @@ const (
 
 // finding is the answer of a look at the worker's API server.
 type finding struct {
-	presence copies.Presence
+	remains copies.Remains
 	// copy is the TrainJob of the name, nil if there is none.
 	copy *unstructured.Unstructured
 	// wait is after how long to look again, for arriving and left.
@@ -47,12 +47,12 @@ type search struct {
 func (s *search) lookFor(ctx context.Context) (finding, error) {
 	began := s.clock.Now()
 	found, err := s.lookOnce(ctx)
-	if err != nil || found.presence != copies.Nothing && found.presence != copies.Foreign {
+	if err != nil || found.remains != copies.Nothing && found.remains != copies.Foreign {
 		s.attempt.absence = absence{}
 		return found, err
 	}
 	if s.seen.wasCopied() && s.attempt.absence.note(began, s.clock.Now()) < makingLag {
-		found.presence, found.wait = copies.Arriving, endCheck
+		found.remains, found.wait = copies.Arriving, endCheck
 	}
 	return found, nil
 }
@@ -60,17 +60,17 @@ func (s *search) lookFor(ctx context.Context) (finding, error) {
 // lookOnce is lookFor without makingLag.
 func (s *search) lookOnce(ctx context.Context) (finding, error) {
 	found, err := s.lookForCopy(ctx)
-	if err != nil || found.presence != copies.Nothing && found.presence != copies.Foreign {
+	if err != nil || found.remains != copies.Nothing && found.remains != copies.Foreign {
 		return found, err
 	}
-	if found.presence == copies.Foreign && !s.seen.wasCopied() {
+	if found.remains == copies.Foreign && !s.seen.wasCopied() {
 		return found, nil // The foreign TrainJob has kept ours from being created.
 	}
-	remains, err := s.worker.Remains(ctx, client.ObjectKeyFromObject(s.seen.dispatch), copies.Gone{
+	left, err := s.worker.HasRemains(ctx, client.ObjectKeyFromObject(s.seen.dispatch), copies.Gone{
 		UID: s.seen.knownUID(), Beside: found.copy, OtherJobSet: s.attempt.stuck.earlier,
 	})
-	if remains {
-		found.presence, found.wait = copies.Left, endCheck
+	if left {
+		found.remains, found.wait = copies.Left, endCheck
 	}
 	return found, err
 }
@@ -95,9 +95,9 @@ func (a *absence) note(began, ended time.Time) time.Duration {
 func (s *search) lookForCopy(ctx context.Context) (finding, error) {
 	wait := s.mayArrive() // Before the request: a creation that arrives between the two is not overlooked.
 	copy, err := s.worker.Find(ctx, client.ObjectKeyFromObject(s.seen.dispatch))
-	found := finding{presence: s.seen.presenceOf(copy), copy: copy}
-	if wait > 0 && (copy == nil || found.presence == copies.Foreign) { // A foreign TrainJob may go before the creation arrives.
-		found.presence, found.wait = copies.Arriving, wait
+	found := finding{remains: s.seen.remainsOf(copy), copy: copy}
+	if wait > 0 && (copy == nil || found.remains == copies.Foreign) { // A foreign TrainJob may go before the creation arrives.
+		found.remains, found.wait = copies.Arriving, wait
 	}
 	return found, err
 }
