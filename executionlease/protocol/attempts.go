@@ -80,34 +80,34 @@ type CopyState struct {
 	Stopped   bool
 }
 
-// Standing is the rank of a copy among the copies of its hub TrainJob that were seen.
-type Standing int
+// Rank is what a copy is among the copies of its hub TrainJob that were seen.
+type Rank int
 
-// The standings.
+// The ranks.
 const (
 	// Current: no other copy keeps this copy from running.
-	Current Standing = iota
+	Current Rank = iota
 	// Repeated: another copy has the same attempt, and the hub has not stamped this copy since it was first seen.
 	Repeated
 	// Outdated: a higher attempt was seen.
 	Outdated
 )
 
-// String names the standing, for logs and tests.
-func (s Standing) String() string { return [...]string{"Current", "Repeated", "Outdated"}[s] }
+// String names the rank, for logs and tests.
+func (r Rank) String() string { return [...]string{"Current", "Repeated", "Outdated"}[r] }
 
 // Keep makes Attempts remember for at least a time.
 func (a *Attempts) Keep(retention time.Duration) { a.retention = max(a.retention, retention) }
 
-// Standing is the standing of a copy that exists or was just deleted. The caller may have read an older version of the
+// Rank is the rank of a copy that exists or was just deleted. The caller may have read an older version of the
 // copy than Here has.
-func (a *Attempts) Standing(s CopyState, now time.Time) Standing {
-	return a.see(s, now).standing(s)
+func (a *Attempts) Rank(s CopyState, now time.Time) Rank {
+	return a.see(s, now).rank(s)
 }
 
 // Later is the higher attempt that makes a copy Outdated, 0 if the copy is not Outdated.
 func (a *Attempts) Later(s CopyState, now time.Time) int64 {
-	if e := a.see(s, now); e.standing(s) == Outdated {
+	if e := a.see(s, now); e.rank(s) == Outdated {
 		return e.highest()
 	}
 	return 0
@@ -121,7 +121,7 @@ func (a *Attempts) Here(s CopyState, now time.Time) (accepted bool) {
 	if s.Copy == e.copy && s.Attempt > 0 {
 		e.number = s.Attempt // Somebody may have changed it, and changed it back.
 	}
-	if e.standing(s) != Repeated {
+	if e.rank(s) != Repeated {
 		return false
 	}
 	if e.stopped && !s.Stopped || s.Challenge.Compare(e.stamped) > 0 {
@@ -171,7 +171,7 @@ func (a *Attempts) see(s CopyState, now time.Time) *attempt {
 
 func (e *attempt) highest() int64 { return max(e.number, e.before) }
 
-func (e *attempt) standing(s CopyState) Standing {
+func (e *attempt) rank(s CopyState) Rank {
 	its := s.Attempt
 	if s.Copy == e.copy {
 		its = e.number

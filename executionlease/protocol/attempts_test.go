@@ -15,9 +15,9 @@ func originOf(uid types.UID) Origin {
 	return Origin{Hub: "hub", Namespace: "team", Name: "llm", UID: uid}
 }
 
-// TestStanding: each case is a list of the copies of one hub TrainJob, in order. It checks the standing of the last
+// TestRank: each case is a list of the copies of one hub TrainJob, in order. It checks the rank of the last
 // one.
-func TestStanding(t *testing.T) {
+func TestRank(t *testing.T) {
 	type step struct {
 		copy      types.UID
 		attempt   int64
@@ -30,7 +30,7 @@ func TestStanding(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		steps  []step
-		want   Standing
+		want   Rank
 	}{
 		"First":   {reason: "Nothing else was seen.", steps: []step{{copy: "a", attempt: 2}}, want: Current},
 		"Higher":  {reason: "The job is here again.", steps: []step{{copy: "a", attempt: 2}, {copy: "b", attempt: 3}}, want: Current},
@@ -107,7 +107,7 @@ func TestStanding(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var a Attempts
-			var got Standing
+			var got Rank
 			for i, step := range tc.steps {
 				s := CopyState{
 					Origin: originOf("origin"), Copy: step.copy, Attempt: step.attempt, Fenced: !step.hold,
@@ -117,11 +117,11 @@ func TestStanding(t *testing.T) {
 				case step.gone:
 					a.Gone(s, now)
 				case step.asked:
-					got = a.Standing(s, now)
+					got = a.Rank(s, now)
 				default:
-					before := a.Standing(s, now)
+					before := a.Rank(s, now)
 					accepted := a.Here(s, now)
-					got = a.Standing(s, now)
+					got = a.Rank(s, now)
 					if accepted != (before == Repeated && got == Current) {
 						t.Errorf("step %d: accepted is %t, and it was %s and is %s", i, accepted, before, got)
 					}
@@ -159,7 +159,7 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	for name, origin := range map[string]time.Duration{"there": -1, "not gone for so long": 20*jobsAnHour - long/(10*time.Second) + 1} {
 		second := copyState(origin)
 		second.Copy = "b"
-		if got := a.Standing(second, now); got != Repeated {
+		if got := a.Rank(second, now); got != Repeated {
 			t.Errorf("a second copy of the job that is %s: got %s, want %s", name, got, Repeated)
 		}
 	}
@@ -205,7 +205,7 @@ func TestOtherJobsSayNothing(t *testing.T) {
 			forged.Copy, forged.Attempt = "forged", 1000
 			change(&forged.Origin)
 			a.Here(forged, now)
-			if got := a.Standing(victim, now); got != Current {
+			if got := a.Rank(victim, now); got != Current {
 				t.Errorf("the copy is %s since there is a TrainJob with another %s", got, name)
 			}
 		})
@@ -239,7 +239,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 		"of another namespace": copyState("quiet", 0), "that is there": there, "that went last": copyState("noisy", 2*MaxGone-1),
 	} {
 		s.Copy, s.Attempt = "b", 1
-		if got := a.Standing(s, now); got != Outdated {
+		if got := a.Rank(s, now); got != Outdated {
 			t.Errorf("an earlier attempt of the job %s: got %s, want %s", name, got, Outdated)
 		}
 	}

@@ -16,8 +16,8 @@ type Copy struct {
 	StoppedFor string
 	// Suspended is spec.suspend. Going: the copy is being deleted. Started: the copy has or had a JobSet.
 	Suspended, Going, Started bool
-	// Standing among the copies of its hub TrainJob.
-	Standing Standing
+	// Rank among the copies of its hub TrainJob.
+	Rank Rank
 	// Pods that are alive. They need not be known before Agent.StopsFrom.
 	Pods Pods
 }
@@ -110,9 +110,9 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	switch {
 	case c.Stopped && !c.Suspended && !c.Going:
 		return Decision{Action: Delete, Reason: ResumedByOthers, Again: soon}
-	case c.Standing == Outdated && untouched:
+	case c.Rank == Outdated && untouched:
 		return Decision{Action: Suspend, Reason: OldAttempt, Again: soon}
-	case c.Standing == Repeated && untouched:
+	case c.Rank == Repeated && untouched:
 		return Decision{Action: Suspend, Reason: SecondCopy, Again: soon}
 	case !c.Started && untouched && a.isLate(c.Challenge, now):
 		return Decision{Action: Suspend, Reason: LateCreation, Again: soon}

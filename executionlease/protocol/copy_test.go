@@ -144,15 +144,15 @@ func TestDecide(t *testing.T) {
 		},
 		"OldAttempt": {
 			reason: "The job is elsewhere, or the hub was set back. It does not run, whether it has started or not.",
-			copy:   running(func(c *Copy) { c.Standing = Outdated }), at: 3, want: Decision{Action: Suspend, Reason: OldAttempt, Again: at(5)},
+			copy:   running(func(c *Copy) { c.Rank = Outdated }), at: 3, want: Decision{Action: Suspend, Reason: OldAttempt, Again: at(5)},
 		},
 		"SecondCopy": {
 			reason: "Its creation was sent twice. It waits until the hub has looked at it.",
-			copy:   running(func(c *Copy) { c.Standing = Repeated }), at: 3, want: Decision{Action: Suspend, Reason: SecondCopy, Again: at(5)},
+			copy:   running(func(c *Copy) { c.Rank = Repeated }), at: 3, want: Decision{Action: Suspend, Reason: SecondCopy, Again: at(5)},
 		},
 		"SecondCopyStopped": {
 			reason: "The hub resumes it, or deletes it.",
-			copy:   fenced(func(c *Copy) { c.Standing, c.Pods = Repeated, Pods{} }), at: 3, want: Decision{Again: at(51)},
+			copy:   fenced(func(c *Copy) { c.Rank, c.Pods = Repeated, Pods{} }), at: 3, want: Decision{Again: at(51)},
 		},
 		"HandoverIsOver": {
 			reason: "A replica that knew nothing has waited for an answer, and now has the slack until the deadline.",

@@ -16,7 +16,7 @@ import (
 type job struct {
 	*sim
 	// rule decides about a version, from what a replica knows.
-	rule  func(w *watcher, v version) Standing
+	rule  func(w *watcher, v version) Rank
 	store version // What the worker has, or had last.
 	// versions and copies count all that there have been.
 	versions, copies int
@@ -98,10 +98,10 @@ func (j *job) gate(r *replica) {
 	if v.number == 0 || v.gone || v.stopped {
 		return
 	}
-	switch standing, admission := j.rule(w, v), r.agent.Admits(v.challenge, j.local(r)); {
-	case standing == Outdated || admission == NotYet:
-	case standing == Repeated || admission == Refused:
-		if standing == Repeated {
+	switch rank, admission := j.rule(w, v), r.agent.Admits(v.challenge, j.local(r)); {
+	case rank == Outdated || admission == NotYet:
+	case rank == Repeated || admission == Refused:
+		if rank == Repeated {
 			j.refused++
 		}
 		j.after(j.delay(), func() {
@@ -204,7 +204,7 @@ func (j *job) evict() {
 	j.after(j.upTo(2*fence), j.place)
 }
 
-func newJob(t *testing.T, seed uint64, rule func(*watcher, version) Standing) *job {
+func newJob(t *testing.T, seed uint64, rule func(*watcher, version) Rank) *job {
 	j := &job{sim: newSim(t, seed, false), rule: rule, watchers: map[int]*watcher{}, started: map[int]bool{}}
 	for _, r := range j.replicas {
 		j.list(r)
@@ -229,19 +229,19 @@ func newJob(t *testing.T, seed uint64, rule func(*watcher, version) Standing) *j
 // elsewhere. The second copy does not run. It runs without the rule, or with a rule that only needs a later challenge.
 func TestCreationSentTwice(t *testing.T) {
 	cases := map[string]struct {
-		rule func(w *watcher, v version) Standing
+		rule func(w *watcher, v version) Rank
 		safe bool
 	}{
 		"Rule": {
-			rule: func(w *watcher, v version) Standing { return w.attempts.Standing(v.copyState(), start) }, safe: true,
+			rule: func(w *watcher, v version) Rank { return w.attempts.Rank(v.copyState(), start) }, safe: true,
 		},
-		"NoMemory": {rule: func(*watcher, version) Standing { return Current }},
-		"NewerIsCurrent": {rule: func(w *watcher, v version) Standing {
-			standing := w.attempts.Standing(v.copyState(), start)
-			if standing == Repeated && v.challenge.Compare(w.first[v.attempt]) > 0 {
+		"NoMemory": {rule: func(*watcher, version) Rank { return Current }},
+		"NewerIsCurrent": {rule: func(w *watcher, v version) Rank {
+			rank := w.attempts.Rank(v.copyState(), start)
+			if rank == Repeated && v.challenge.Compare(w.first[v.attempt]) > 0 {
 				return Current
 			}
-			return standing
+			return rank
 		}},
 	}
 	for name, tc := range cases {

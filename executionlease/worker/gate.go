@@ -39,8 +39,8 @@ func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.tidy(hubOf(job))
-	standing := t.standing(job, now)
-	if standing == protocol.Outdated {
+	rank := t.rank(job, now)
+	if rank == protocol.Outdated {
 		t.inboxes.stops.Add(keyOf(job)) // The controller tells the hub, whose record may be old.
 		return false, "this cluster has had a later attempt of its hub TrainJob; the hub deletes it"
 	}
@@ -52,7 +52,7 @@ func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
 	if _, stopped := job.Annotations[v1alpha1.AnnotationFenced]; stopped {
 		return false, "it was stopped while its hub was silent; the hub resumes it"
 	}
-	if standing == protocol.Repeated {
+	if rank == protocol.Repeated {
 		t.refuse(h, key)
 		return false, "this cluster has had another copy of this attempt; the hub resumes this copy if it knows of it"
 	}

@@ -199,13 +199,13 @@ func (t *tracker) drop(id string, key types.NamespacedName) {
 	t.tidy(id)
 }
 
-// standing is the standing of a copy among the copies of its origin. The caller holds the lock.
-func (t *tracker) standing(job *trainer.TrainJob, now time.Time) protocol.Standing {
+// rank is the rank of a copy among the copies of its origin. The caller holds the lock.
+func (t *tracker) rank(job *trainer.TrainJob, now time.Time) protocol.Rank {
 	s := copyStateOf(job)
 	if s.Origin.UID == "" {
 		return protocol.Current
 	}
-	return t.attempts.Standing(s, now)
+	return t.attempts.Rank(s, now)
 }
 
 // later is the higher attempt that makes a copy outdated, 0 if the copy is not outdated.
@@ -256,7 +256,7 @@ func (t *tracker) decide(job *trainer.TrainJob, c protocol.Copy) decision {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.tidy(hubOf(job))
-	c.Standing = t.standing(job, now)
+	c.Rank = t.rank(job, now)
 	agent := &t.hub(hubOf(job)).agent
 	d := decision{Decision: agent.Decide(c, now), answer: agent.Answer()}
 	d.silence, d.heard = agent.Silence(now)

@@ -7,7 +7,7 @@
 //	var jobs health.Jobs // one per process
 //
 //	in := health.Input{Pods: pods, Since: since, Progress: job.Status.TrainerStatus}
-//	jobs.Observe(key, &in, standing, now)
+//	jobs.Observe(key, &in, recorded, now)
 //	trouble, recheck := health.Diagnose(in, limits, now)
 //
 // Other functions are for the watch: the cache holds the pods of Selector, with the transform Strip and the index

@@ -45,15 +45,15 @@ func (s *stretch) see(on bool, now time.Time) {
 // in each pass for a job that is meant to run. What was seen of an earlier attempt, or of an earlier job with the name,
 // do no harm: Diagnose counts from in.Since at the earliest.
 //
-// standing is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
+// recorded is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
 // If this process has not seen the job before, it assumes that this trouble has lasted since the attempt began.
-func (m *Jobs) Observe(job types.NamespacedName, in *Input, standing string, now time.Time) {
+func (m *Jobs) Observe(job types.NamespacedName, in *Input, recorded string, now time.Time) {
 	places := survey(in.Pods)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, known := m.jobs[job]
 	if !known {
-		s = newHistory(in, places, standing, now)
+		s = newHistory(in, places, recorded, now)
 		if m.jobs == nil {
 			m.jobs = map[types.NamespacedName]*history{}
 		}
@@ -71,9 +71,9 @@ func (m *Jobs) Forget(job types.NamespacedName) {
 	delete(m.jobs, job)
 }
 
-func newHistory(in *Input, places []place, standing string, now time.Time) *history {
+func newHistory(in *Input, places []place, recorded string, now time.Time) *history {
 	s := &history{crashes: crashes(places), progress: fingerprint(in.Progress), progressed: now}
-	switch standing {
+	switch recorded {
 	case NoPodReady:
 		s.idle.on = true
 	case Unschedulable:

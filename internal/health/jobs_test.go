@@ -21,7 +21,7 @@ type story struct {
 	jobs     *Jobs
 	since    time.Time
 	progress *trainer.TrainerStatus
-	standing string
+	recorded string
 	writes   int // writes of a condition that has the diagnosis
 	message  string
 }
@@ -35,7 +35,7 @@ func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.D
 	s.t.Helper()
 	now := t0.Add(after)
 	in := Input{Pods: pods, Since: s.since, Progress: s.progress}
-	s.jobs.Observe(key, &in, s.standing, now)
+	s.jobs.Observe(key, &in, s.recorded, now)
 	trouble, recheck := Diagnose(in, DefaultLimits(), now)
 	reason, message := "", ""
 	if trouble != nil {
@@ -44,10 +44,10 @@ func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.D
 	if reason != want {
 		s.t.Errorf("after %s: reason %q, want %q (%s)", after, reason, want, message)
 	}
-	if reason != s.standing || message != s.message {
+	if reason != s.recorded || message != s.message {
 		s.writes++
 	}
-	s.standing, s.message = reason, message
+	s.recorded, s.message = reason, message
 	return recheck
 }
 

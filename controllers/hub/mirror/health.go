@@ -121,11 +121,11 @@ func (c *checkup) readPods(ctx context.Context, l *look, now time.Time) (well, e
 	for i := range list.Items {
 		in.Pods[i] = &list.Items[i]
 	}
-	standing := ""
+	recorded := ""
 	if said := record.Trouble(c.seen.dispatch); said != nil {
-		standing = said.Reason
+		recorded = said.Reason
 	}
-	l.seen.Observe(types.NamespacedName{}, &in, standing, now) // One job, whose name does not matter.
+	l.seen.Observe(types.NamespacedName{}, &in, recorded, now) // One job, whose name does not matter.
 	trouble, _ := health.Diagnose(in, health.DefaultLimits(), now)
 	if trouble != nil && trouble.Reason == health.NoPodReady {
 		if in.Warning, err = c.readWarning(ctx, live, in.Pods); err != nil {

@@ -100,9 +100,9 @@ func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 	}
 	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
 	past, now := o.known.recall(f.trainJob), o.clock.Now()
-	standing := standingTrouble(f.trainJob, past.trouble)
-	o.known.health.Observe(key, &f.health, standing, now)
-	if standing != health.NoPodReady {
+	recorded := recordedTrouble(f.trainJob, past.trouble)
+	o.known.health.Observe(key, &f.health, recorded, now)
+	if recorded != health.NoPodReady {
 		past.warning = warning{}
 		return nil
 	}
@@ -117,8 +117,8 @@ func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// standingTrouble is the trouble that the job says it has or, if it says nothing, the trouble that this process knows.
-func standingTrouble(job *trainer.TrainJob, known health.Trouble) string {
+// recordedTrouble is the trouble that the job says it has or, if it says nothing, the trouble that this process knows.
+func recordedTrouble(job *trainer.TrainJob, known health.Trouble) string {
 	if c := meta.FindStatusCondition(job.Status.Conditions, ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Reason
 	}

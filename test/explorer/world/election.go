@@ -29,9 +29,9 @@ type lease struct {
 
 // candidate is a manager's part in the election.
 type candidate struct {
-	// standing: the process waits for the lease. Its caches will be as many changes behind.
-	standing bool
-	behind   int
+	// waiting: the process waits for the lease. Its caches will be as many changes behind.
+	waiting bool
+	behind  int
 	// term is the term in which it leads or has led.
 	term int
 	// until is until when nobody else can lead, by its own clock.
@@ -49,10 +49,10 @@ func (m *Manager) certain() bool { return m.alive && m.clock.Now().Before(m.unti
 
 // stand has the process of a manager wait for the lease.
 func (m *Manager) stand(behind int) bool {
-	if m.alive || m.standing || m.cutOff {
+	if m.alive || m.waiting || m.cutOff {
 		return false
 	}
-	m.candidate = candidate{standing: true, behind: behind, tryAt: m.world.now, seen: -1}
+	m.candidate = candidate{waiting: true, behind: behind, tryAt: m.world.now, seen: -1}
 	m.pausedUntil = 0
 	return true
 }
@@ -80,14 +80,14 @@ func (m *Manager) leave(inOrder bool) {
 		lease.holder = 0
 		lease.version++
 	}
-	m.standing = false
+	m.waiting = false
 	m.die()
 }
 
 // electAt is when a manager next has something to do for the lease.
 func (m *Manager) electAt() time.Duration {
 	switch {
-	case !m.alive && !m.standing:
+	case !m.alive && !m.waiting:
 		return never
 	case m.alive && m.giveUpAt != 0:
 		if m.pausedUntil > m.giveUpAt || m.world.now >= m.giveUpAt {
@@ -101,7 +101,7 @@ func (m *Manager) electAt() time.Duration {
 
 // elect does what is due. It is true if the manager has begun to lead, or has ended.
 func (m *Manager) elect() bool {
-	if m.standing {
+	if m.waiting {
 		return m.compete()
 	}
 	w := m.world
@@ -161,7 +161,7 @@ func (w *World) elect(until time.Duration) (changed bool) {
 // leaderless is true if no process of a manager leads or will lead.
 func (w *World) leaderless() bool {
 	for _, m := range w.managers {
-		if m.alive || m.standing {
+		if m.alive || m.waiting {
 			return false
 		}
 	}

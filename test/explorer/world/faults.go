@@ -53,7 +53,7 @@ func (w *World) disturb(a Action) (done, known bool) {
 		return m.stand(a.N), true
 	case Pause:
 		m.pausedUntil = max(m.pausedUntil, w.now+a.For)
-		return m.alive || m.standing, true
+		return m.alive || m.waiting, true
 	case CrashAgent:
 		if !k.mayFail() {
 			return false, true

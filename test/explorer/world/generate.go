@@ -269,7 +269,7 @@ func (g *Generator) disturbance() Action {
 func (g *Generator) repair(m *Manager, k *Worker) (Action, bool) {
 	w := g.world
 	for _, absent := range w.managers {
-		if absent.alive || absent.standing || !w.leaderless() && g.rand.IntN(3) > 0 {
+		if absent.alive || absent.waiting || !w.leaderless() && g.rand.IntN(3) > 0 {
 			continue
 		}
 		switch {
