@@ -91,14 +91,14 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	if err := copies.setUp(mgr, stops, opts); err != nil {
 		return nil, fmt.Errorf("set up controller of fenced copies: %w", err)
 	}
-	keeper := &keeper{
+	elector := &elector{
 		Options: opts, tracker: tracker, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
 		recorder: recorder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
 		scheme: mgr.GetScheme(),
 		log:    mgr.GetLogger().WithName("fencing"),
 	}
-	if err := mgr.Add(keeper); err != nil {
-		return nil, fmt.Errorf("add keeper of execution leases: %w", err)
+	if err := mgr.Add(elector); err != nil {
+		return nil, fmt.Errorf("add elector of execution leases: %w", err)
 	}
 	return fencer, nil
 }

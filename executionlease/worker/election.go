@@ -23,54 +23,54 @@ type Election struct {
 }
 
 // elect takes part in the election until ctx ends. After it loses the Lease, it tries to get it again.
-func (k *keeper) elect(ctx context.Context) {
-	if k.Election == nil {
-		k.serve(ctx)
+func (e *elector) elect(ctx context.Context) {
+	if e.Election == nil {
+		e.serve(ctx)
 		return
 	}
 	for ctx.Err() == nil {
-		if err := k.stand(ctx); err != nil {
-			k.log.Error(err, "Cannot take part in the leader election of fencing")
+		if err := e.stand(ctx); err != nil {
+			e.log.Error(err, "Cannot take part in the leader election of fencing")
 		}
-		pause(ctx, k.Election.RetryPeriod)
+		pause(ctx, e.Election.RetryPeriod)
 	}
 }
 
 // stand takes part in one election. It returns when this process has lost the Lease, or when ctx has ended.
-func (k *keeper) stand(ctx context.Context) error {
-	config := rest.CopyConfig(k.config)
-	config.Timeout = k.Election.RenewDeadline / 2 // One request must not use all of the time to renew.
+func (e *elector) stand(ctx context.Context) error {
+	config := rest.CopyConfig(e.config)
+	config.Timeout = e.Election.RenewDeadline / 2 // One request must not use all of the time to renew.
 	leases, err := coordination.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make client for Lease %q: %w", LeaseName, err)
 	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+	runner, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: LeaseName,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: k.Election.Namespace, Name: LeaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Election.Namespace, Name: LeaseName},
 			Client:     leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: k.Identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
 		},
-		LeaseDuration: k.Election.LeaseDuration, RenewDeadline: k.Election.RenewDeadline, RetryPeriod: k.Election.RetryPeriod,
+		LeaseDuration: e.Election.LeaseDuration, RenewDeadline: e.Election.RenewDeadline, RetryPeriod: e.Election.RetryPeriod,
 		// Two leaders at once do no harm for a moment: each write names the version that the writer has read.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: k.serve,
+			OnStartedLeading: e.serve,
 			OnStoppedLeading: func() {},
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("start leader election with Lease %q: %w", LeaseName, err)
 	}
-	elector.Run(ctx)
+	runner.Run(ctx)
 	return nil
 }
 
 // serve leads until ctx ends.
-func (k *keeper) serve(ctx context.Context) {
-	k.log.Info("Leading: writing challenges and stopping copies", "identity", k.Identity)
-	end := k.tracker.lead()
+func (e *elector) serve(ctx context.Context) {
+	e.log.Info("Leading: writing challenges and stopping copies", "identity", e.Identity)
+	end := e.tracker.lead()
 	<-ctx.Done()
 	end()
-	k.log.Info("Not leading any more", "identity", k.Identity)
+	e.log.Info("Not leading any more", "identity", e.Identity)
 }

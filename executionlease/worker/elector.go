@@ -31,8 +31,8 @@ import (
 
 var kind = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
-// keeper runs the controller of leases once their CRD is installed, and takes part in the election.
-type keeper struct {
+// elector runs the controller of leases once their CRD is installed, and takes part in the election.
+type elector struct {
 	Options
 	tracker *tracker
 	inbox   *inbox.Inbox
@@ -50,23 +50,23 @@ type keeper struct {
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: fencing has an election of its own.
-func (k *keeper) NeedLeaderElection() bool { return false }
+func (e *elector) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable. It returns when ctx ends.
-func (k *keeper) Start(ctx context.Context) error {
-	if !k.awaitAPI(ctx) {
+func (e *elector) Start(ctx context.Context) error {
+	if !e.awaitAPI(ctx) {
 		return nil
 	}
 	// The tracker must see all copies before it knows its first challenge. Then a creation whose first copy came and was
 	// deleted before this process began has an older challenge, and Gate refuses it.
-	if !toolscache.WaitForCacheSync(ctx.Done(), k.seen) {
+	if !toolscache.WaitForCacheSync(ctx.Done(), e.seen) {
 		return nil
 	}
-	informers, err := k.newCache()
+	informers, err := e.newCache()
 	if err != nil {
 		return err
 	}
-	controller, err := k.newController(informers)
+	controller, err := e.newController(informers)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (k *keeper) Start(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{informers.Start, controller.Start} {
 		running.Go(func() {
 			if err := part(ctx); err != nil && ctx.Err() == nil {
-				k.log.Error(err, "Watch of execution leases has ended")
+				e.log.Error(err, "Watch of execution leases has ended")
 				cancel()
 			}
 		})
@@ -87,15 +87,15 @@ func (k *keeper) Start(ctx context.Context) error {
 	if !informers.WaitForCacheSync(ctx) {
 		return nil
 	}
-	k.elect(ctx)
+	e.elect(ctx)
 	return nil
 }
 
 // awaitAPI waits until the CRD is installed. It returns false if the context ends first.
-func (k *keeper) awaitAPI(ctx context.Context) bool {
+func (e *elector) awaitAPI(ctx context.Context) bool {
 	said := ""
 	for {
-		_, err := k.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		_, err := e.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if err == nil {
 			return true
 		}
@@ -105,20 +105,20 @@ func (k *keeper) awaitAPI(ctx context.Context) bool {
 		}
 		if text := err.Error(); text != said {
 			said = text
-			k.log.Info("Nothing is fenced", "reason", text)
+			e.log.Info("Nothing is fenced", "reason", text)
 		}
-		if !pause(ctx, k.CRDInterval) {
+		if !pause(ctx, e.CRDInterval) {
 			return false
 		}
 	}
 }
 
-func (k *keeper) newCache() (cache.Cache, error) {
-	informers, err := cache.New(k.config, cache.Options{
-		HTTPClient: k.http, Scheme: k.scheme, Mapper: k.mapper, SyncPeriod: new(365 * 24 * time.Hour),
+func (e *elector) newCache() (cache.Cache, error) {
+	informers, err := cache.New(e.config, cache.Options{
+		HTTPClient: e.http, Scheme: e.scheme, Mapper: e.mapper, SyncPeriod: new(365 * 24 * time.Hour),
 		DefaultTransform: cache.TransformStripManagedFields(),
 		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
-			k.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
+			e.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
 		},
 	})
 	if err != nil {
@@ -127,23 +127,23 @@ func (k *keeper) newCache() (cache.Cache, error) {
 	return informers, nil
 }
 
-func (k *keeper) newController(informers cache.Cache) (controller.Controller, error) {
+func (e *elector) newController(informers cache.Cache) (controller.Controller, error) {
 	c, err := controller.NewUnmanaged("fencing-leases", controller.Options{
 		Reconciler: &leases{
-			tracker: k.tracker, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
-			cache: informers, live: k.live, client: k.cached, recorder: k.recorder, log: k.log,
+			tracker: e.tracker, alarms: newAlarms(e.Clock, e.inbox), identity: e.Identity, clock: e.Clock,
+			cache: informers, live: e.live, client: e.cached, recorder: e.recorder, log: e.log,
 		},
 		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies does not delay others.
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay),
 		UsePriorityQueue:        new(false),
-		SkipNameValidation:      new(k.SkipNameValidation),
-		Logger:                  k.log,
+		SkipNameValidation:      new(e.SkipNameValidation),
+		Logger:                  e.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make controller of execution leases: %w", err)
 	}
 	err = errors.Join(
-		c.Watch(k.inbox.Source()),
+		c.Watch(e.inbox.Source()),
 		c.Watch(source.Kind[client.Object](informers, &v1alpha1.ExecutionLease{}, &handler.EnqueueRequestForObject{})),
 	)
 	if err != nil {
