@@ -38,7 +38,7 @@ type wiring struct {
 	hubID   types.UID
 	log     logr.Logger
 	fleet   *remote.Fleet
-	leases  *hublease.Keeper
+	leases  *hublease.Answerer
 	// members and quarantine refer to each other.
 	members    *perworker.Set[*remote.Cluster]
 	quarantine *garbagecollection.Quarantine
@@ -72,7 +72,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 		return fmt.Errorf("get the host's name: %w", err)
 	}
 	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
-	w.leases = hublease.NewKeeper(hublease.Options{
+	w.leases = hublease.NewAnswerer(hublease.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
 		Margin: o.fenceMargin, Leading: o.Leads, Clock: clock.RealClock{},
 	})

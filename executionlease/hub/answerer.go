@@ -39,7 +39,7 @@ type Connection interface {
 	Status() remote.Status
 }
 
-// Options of the Keeper. All are required unless the field says otherwise.
+// Options of the Answerer. All are required unless the field says otherwise.
 type Options struct {
 	// Hub reads WorkerClusters from the hub's caches.
 	Hub client.Reader
@@ -57,43 +57,43 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// Keeper keeps the execution leases of this hub on all workers.
-type Keeper struct {
+// Answerer keeps the execution leases of this hub on all workers, and answers their challenges.
+type Answerer struct {
 	Options
 	agents *Agents
 }
 
-// NewKeeper makes a Keeper. The caller adds it to the manager, and adds its reconcilers as a per-worker controller with
-// one goroutine, apart from the controllers of jobs.
-func NewKeeper(options Options) *Keeper {
+// NewAnswerer makes an Answerer. The caller adds it to the manager, and adds its reconcilers as a per-worker controller
+// with one goroutine, apart from the controllers of jobs.
+func NewAnswerer(options Options) *Answerer {
 	if options.Margin == 0 {
 		options.Margin = DefaultMargin
 	}
 	if options.Leading == nil {
 		options.Leading = func() bool { return true }
 	}
-	k := &Keeper{Options: options, agents: newAgents(options.Margin, options.Clock)}
-	shown.Store(k.agents)
-	return k
+	a := &Answerer{Options: options, agents: newAgents(options.Margin, options.Clock)}
+	shown.Store(a.agents)
+	return a
 }
 
-// Agents is what the Keeper knows of the agents.
-func (k *Keeper) Agents() *Agents { return k.agents }
+// Agents is what the Answerer knows of the agents.
+func (a *Answerer) Agents() *Agents { return a.agents }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (k *Keeper) NeedLeaderElection() bool { return true }
+func (a *Answerer) NeedLeaderElection() bool { return true }
 
 // Start takes over from the leader before, which may have answered each agent that it knew to be alive until now. It
 // reads from the API server, because a cache may not show the last writes of that leader yet.
-func (k *Keeper) Start(ctx context.Context) error {
+func (a *Answerer) Start(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, seedInterval, true, func(ctx context.Context) (bool, error) {
 		var workers v1alpha1.WorkerClusterList
-		if err := k.HubReader.List(ctx, &workers); err != nil {
+		if err := a.HubReader.List(ctx, &workers); err != nil {
 			log.FromContext(ctx).Error(err, "Cannot list WorkerClusters; trying again")
 			return false, nil
 		}
 		for i := range workers.Items {
-			k.believe(&workers.Items[i])
+			a.believe(&workers.Items[i])
 		}
 		return true, nil
 	})
@@ -105,35 +105,35 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // believe records that a worker's agent is alive if the AgentReady condition says so for the current fenceAfter. Then
 // the agent works with at most this fenceAfter. After a change of fenceAfter nobody knows the longest one.
-func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
+func (a *Answerer) believe(worker *v1alpha1.WorkerCluster) {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != worker.Generation || worker.Status.ClusterID == "" {
 		return
 	}
-	now := k.Clock.Now()
-	k.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agent) {
+	now := a.Clock.Now()
+	a.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agent) {
 		s.lease.Believe(worker.FenceAfter(), now)
 	})
 }
 
 // Events adds the lease of a worker to the queue of its reconciler: once at the start, because there may be no lease,
 // and after each change. It does not wait for the list of leases, which the worker may never give.
-func (k *Keeper) Events(leases cache.Cache) source.Source {
+func (a *Answerer) Events(leases cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := leases.GetInformer(ctx, &v1alpha1.ExecutionLease{}, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch ExecutionLeases: %w", err)
 		}
-		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: k.HubID}})
+		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: a.HubID}})
 		events := source.Informer{Informer: informer, Handler: &handler.EnqueueRequestForObject{}}
 		return events.Start(ctx, queue)
 	})
 }
 
 // For makes the reconciler of the lease on a worker.
-func (k *Keeper) For(worker v1alpha1.ClusterName, connection Connection) reconcile.Reconciler {
-	r := &reconciler{Keeper: k, worker: worker, connection: connection, clusterID: connection.Status().ClusterID}
-	k.agents.note(worker, r.clusterID, func(s *agent) { s.status = connection.Status })
+func (a *Answerer) For(worker v1alpha1.ClusterName, connection Connection) reconcile.Reconciler {
+	r := &reconciler{Answerer: a, worker: worker, connection: connection, clusterID: connection.Status().ClusterID}
+	a.agents.note(worker, r.clusterID, func(s *agent) { s.status = connection.Status })
 	return r
 }
 

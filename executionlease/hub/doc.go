@@ -5,7 +5,7 @@
 // the hub knows when the agent must have stopped the copies that are to be fenced. The agent's part is
 // executionlease/worker. Package executionlease/protocol makes the decisions of both sides.
 //
-// A Keeper makes a reconciler for each connected worker. The reconciler creates this hub's ExecutionLease on the
+// An Answerer makes a reconciler for each connected worker. The reconciler creates this hub's ExecutionLease on the
 // worker, and answers each challenge with one patch as soon as the watch shows the challenge. It has no timer, so an
 // answer proves that the hub has read the challenge. It writes what it reads and answers into the Agents before it
 // sends the answer. Controllers that decide about jobs of lost workers ask the Agents.

@@ -35,7 +35,7 @@ import (
 func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 	s := newScene(t)
 	s.options.Clock = clock.RealClock{}
-	s.keeper = hublease.NewKeeper(s.options)
+	s.answerer = hublease.NewAnswerer(s.options)
 	keys := s.run(t)
 	eventually(t, "lease", func(g gomega.Gomega) { g.Expect(s.lease(t).Name).To(gomega.Equal(s.hubID)) })
 	if got := s.lease(t).Spec; got.FenceAfter.Duration != fenceAfter || got.Manager != "test" || got.Answer != "" {
@@ -160,9 +160,9 @@ func (s *scene) run(t *testing.T) *keyring {
 	keys := &keyring{}
 	mgr := s.NewManager(t, s.Hub.Cluster.Config)
 	set := perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
-		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
+		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.answerer.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
-			keys.Reconciler = s.keeper.For(worker, connection)
+			keys.Reconciler = s.answerer.For(worker, connection)
 			return keys, nil
 		},
 	})
@@ -197,7 +197,7 @@ func TestFenceAfterIsFollowed(t *testing.T) {
 	if got := s.lease(t).Spec; got.FenceAfter.Duration != 10*time.Second || got.Answer != "1.4" {
 		t.Errorf("lease %+v, want the shorter one with the answer", got)
 	}
-	if _, longest := s.keeper.Agents().Agent(s.name, s.server.ID); longest != 1000*time.Second {
+	if _, longest := s.answerer.Agents().Agent(s.name, s.server.ID); longest != 1000*time.Second {
 		t.Errorf("the agent works by %s at most, want the longer one", longest)
 	}
 	s.Clock.Step(1031 * time.Second)
@@ -223,10 +223,10 @@ func TestContactLost(t *testing.T) {
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	s.expectAgent(t, "an hour without contact", protocol.AgentAlive)
-	if at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID); !known || !at.Equal(s.link.lost.Add(112*time.Second)) {
+	if at, known := s.answerer.Agents().StoppedAt(s.name, s.server.ID); !known || !at.Equal(s.link.lost.Add(112*time.Second)) {
 		t.Errorf("stopped at %s, known: %t; want it not to move", at, known)
 	}
-	if _, known := s.keeper.Agents().StoppedAt(s.name, "another-cluster"); known {
+	if _, known := s.answerer.Agents().StoppedAt(s.name, "another-cluster"); known {
 		t.Error("it is known when copies have stopped on a cluster of which nothing is known")
 	}
 	s.link.mend()
@@ -240,7 +240,7 @@ func TestValid(t *testing.T) {
 	s.live(t)
 	valid := func(why, want string) {
 		t.Helper()
-		if challenge, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok != (want != "") || ok && challenge != want {
+		if challenge, ok := s.answerer.Agents().Valid(s.name, s.server.ID); ok != (want != "") || ok && challenge != want {
 			t.Errorf("%s: %q, valid: %t; want %q", why, challenge, ok, want)
 		}
 	}
@@ -249,7 +249,7 @@ func TestValid(t *testing.T) {
 	s.Clock.Step(time.Hour)
 	valid("an hour later", "")
 	told := 0
-	defer s.keeper.Agents().Subscribe(func(v1alpha1.ClusterName) { told++ })()
+	defer s.answerer.Agents().Subscribe(func(v1alpha1.ClusterName) { told++ })()
 	s.link.mend()
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.reconcile(t)
@@ -285,13 +285,13 @@ func TestNotedBeforeItIsSent(t *testing.T) {
 		t.Errorf("reconcile: %v, want that it is tried again", err)
 	}
 	s.expectStopped(t, "nobody knows what became of it", 122*time.Second)
-	if challenge, ok := s.keeper.Agents().Valid(s.name, s.server.ID); !ok || challenge != "1.2" {
+	if challenge, ok := s.answerer.Agents().Valid(s.name, s.server.ID); !ok || challenge != "1.2" {
 		t.Errorf("valid: %q, %t, want 1.2, of which it is known that it was answered", challenge, ok)
 	}
 	s.link.wrap = nil
 	before := s.lease(t).Generation
 	s.reconcile(t)
-	if challenge, _ := s.keeper.Agents().Valid(s.name, s.server.ID); challenge != "1.3" || s.lease(t).Generation != before {
+	if challenge, _ := s.answerer.Agents().Valid(s.name, s.server.ID); challenge != "1.3" || s.lease(t).Generation != before {
 		t.Errorf("valid: %q, %d writes more, want to see that it has arrived", challenge, s.lease(t).Generation-before)
 	}
 }
@@ -300,8 +300,8 @@ func TestNotedBeforeItIsSent(t *testing.T) {
 func TestAgentFallsSilent(t *testing.T) {
 	s := newScene(t)
 	var told []protocol.AgentState
-	cancel := s.keeper.Agents().Subscribe(func(name v1alpha1.ClusterName) {
-		state, _ := s.keeper.Agents().Agent(name, s.server.ID)
+	cancel := s.answerer.Agents().Subscribe(func(name v1alpha1.ClusterName) {
+		state, _ := s.answerer.Agents().Agent(name, s.server.ID)
 		if name == s.name && (len(told) == 0 || told[len(told)-1] != state) {
 			told = append(told, state)
 		}
@@ -320,7 +320,7 @@ func TestAgentFallsSilent(t *testing.T) {
 	result := s.reconcile(t)
 	s.expectAgent(t, "more than that", protocol.AgentSilent)
 	s.expectStopped(t, "nobody stops them", -1)
-	if _, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
+	if _, ok := s.answerer.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("copies are said to be run by a silent agent")
 	}
 	if result.RequeueAfter <= 0 {
@@ -333,7 +333,7 @@ func TestAgentFallsSilent(t *testing.T) {
 	s.challenge(t, "2.1", v1alpha1.LeasePending)
 	s.reconcile(t)
 	s.expectAgent(t, "another run", protocol.AgentAlive)
-	if challenge, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
+	if challenge, ok := s.answerer.Agents().Valid(s.name, s.server.ID); ok {
 		t.Errorf("%q is said to be valid, but the agent has not said so yet", challenge)
 	}
 	cancel()

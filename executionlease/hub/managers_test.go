@@ -52,7 +52,7 @@ func TestManagerRestart(t *testing.T) {
 			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 			s.restart()
 			s.expectStopped(t, "before it leads", -1)
-			check.Must(t, s.keeper.Start(t.Context()))
+			check.Must(t, s.answerer.Start(t.Context()))
 			s.reconcile(t)
 			s.expectStopped(t, tc.reason, tc.want)
 			s.Clock.Step(time.Minute)
@@ -71,7 +71,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	before := s.lease(t)
 	s.reconcile(t)
 	s.expectAgent(t, "a challenge of unknown age", protocol.AgentUnknown)
-	if _, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
+	if _, ok := s.answerer.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("a challenge of unknown age is said to be valid")
 	}
 	if s.lease(t).ResourceVersion != before.ResourceVersion {
@@ -163,7 +163,7 @@ func (s *scene) until(t *testing.T, want protocol.AgentState) {
 	eventually(t, "state of the agent", func(g gomega.Gomega) {
 		_, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{})
 		g.Expect(err).To(gomega.Succeed())
-		state, _ := s.keeper.Agents().Agent(s.name, s.server.ID)
+		state, _ := s.answerer.Agents().Agent(s.name, s.server.ID)
 		g.Expect(state.String()).To(gomega.Equal(want.String()))
 	})
 }

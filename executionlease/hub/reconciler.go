@@ -28,7 +28,7 @@ const lookInterval = 10 * time.Second
 
 // reconciler keeps the lease on one worker. One goroutine calls it.
 type reconciler struct {
-	*Keeper
+	*Answerer
 	worker     v1alpha1.ClusterName
 	clusterID  types.UID
 	connection Connection

@@ -46,9 +46,9 @@ type scene struct {
 	name  v1alpha1.ClusterName
 	hubID string
 	link  *link
-	// options of the Keeper. A change counts from the next restart on.
+	// options of the Answerer. A change counts from the next restart on.
 	options    hublease.Options
-	keeper     *hublease.Keeper
+	answerer   *hublease.Answerer
 	reconciler reconcile.Reconciler
 }
 
@@ -80,8 +80,8 @@ func newSceneWith(t *testing.T, server *stage.Server, credentials remote.Credent
 
 // restart starts a new process, which remembers nothing.
 func (s *scene) restart() {
-	s.keeper = hublease.NewKeeper(s.options)
-	s.reconciler = s.keeper.For(s.name, s.link)
+	s.answerer = hublease.NewAnswerer(s.options)
+	s.reconciler = s.answerer.For(s.name, s.link)
 }
 
 // link is a connection that uses the test's clock and that the test can cut.
@@ -209,7 +209,7 @@ func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 // expectStopped checks how long from now copies must have stopped. A negative want: the time must not be known.
 func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 	t.Helper()
-	at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID)
+	at, known := s.answerer.Agents().StoppedAt(s.name, s.server.ID)
 	if got := at.Sub(s.Clock.Now()); known != (want >= 0) || known && got != want {
 		t.Errorf("%s: copies are stopped in %s, known: %t; want %s", why, got, known, want)
 	}
@@ -217,7 +217,7 @@ func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 
 func (s *scene) expectAgent(t *testing.T, why string, want protocol.AgentState) {
 	t.Helper()
-	if got, _ := s.keeper.Agents().Agent(s.name, s.server.ID); got != want {
+	if got, _ := s.answerer.Agents().Agent(s.name, s.server.ID); got != want {
 		t.Errorf("%s: the agent is %s, want %s", why, got, want)
 	}
 }

@@ -35,7 +35,7 @@ type Manager struct {
 	hub         *memory.Client
 	live        client.Reader
 	connections []*connection
-	keeper      *hublease.Keeper
+	answerer    *hublease.Answerer
 	quarantine  *garbagecollection.Quarantine
 	placer      *placer
 	trials      *mirror.Trials
@@ -86,7 +86,7 @@ func (m *Manager) start(behind int) {
 	if w.Broken.CacheInsteadOfHub {
 		m.live = m.hub
 	}
-	m.keeper = hublease.NewKeeper(hublease.Options{
+	m.answerer = hublease.NewAnswerer(hublease.Options{
 		Hub: m.hub, HubReader: m.live, HubID: hubID, Manager: m.name, Margin: fenceMargin,
 		Leading: m.certain, Clock: m.clock,
 	})
@@ -98,7 +98,7 @@ func (m *Manager) start(behind int) {
 	m.trials = mirror.NewTrials(m.enqueue, m.clock)
 	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
 	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
-		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Agents: agents{m.keeper.Agents(), w.Broken.NoWaitForStop, m.clock},
+		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Agents: agents{m.answerer.Agents(), w.Broken.NoWaitForStop, m.clock},
 		Recorder: silent{}, Clock: m.clock, PauseAt: 2, DeletionGrace: deletionGrace, Parallel: 1,
 	}))
 	m.workers = m.add("workers", false, reconcileFunc(m.register))
@@ -126,7 +126,7 @@ func (m *Manager) begin(ctx context.Context, _ types.NamespacedName) (time.Durat
 	running := m.world.running
 	m.world.running = nil
 	defer func() { m.world.running = running }()
-	if err := m.keeper.Start(ctx); err != nil {
+	if err := m.answerer.Start(ctx); err != nil {
 		return 0, err
 	}
 	m.quarantine.Begin()
@@ -160,10 +160,10 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 	}
 	mirrors := m.add("mirror "+name, true, mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
-		Lease:  func() (string, bool) { return m.keeper.Agents().Valid(c.worker.name, c.worker.id) },
+		Lease:  func() (string, bool) { return m.answerer.Agents().Valid(c.worker.name, c.worker.id) },
 		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited, Trials: m.trials, Collector: collector,
 	}))
-	leases := m.add("lease "+name, false, m.keeper.For(c.worker.name, c))
+	leases := m.add("lease "+name, false, m.answerer.For(c.worker.name, c))
 	m.add("sweep "+name, false, reconcileFunc(c.sweep))
 	copies := func(change memory.Change) { mirrors.Add(change.Key) }
 	ours := func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelHub] == hubID }
@@ -241,7 +241,7 @@ func (m contacts) Contact(worker v1alpha1.ClusterName) failover.Contact {
 // Subscribe implements failover.Connections. The connections call failover themselves.
 func (m contacts) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
 
-// agents are the Keeper's, but do not wait if they are broken.
+// agents are the Answerer's, but do not wait if they are broken.
 type agents struct {
 	*hublease.Agents
 	broken bool

@@ -224,7 +224,7 @@ func (m *Manager) show(c *connection, worker *v1alpha1.WorkerCluster) {
 	if c.status.State != remote.Connected {
 		return
 	}
-	switch state, _ := m.keeper.Agents().Agent(c.worker.name, c.worker.id); state {
+	switch state, _ := m.answerer.Agents().Agent(c.worker.name, c.worker.id); state {
 	case protocol.AgentAlive:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers, true)
 	case protocol.AgentUnknown:
