@@ -71,7 +71,7 @@ type creator struct {
 	verifier     *verifier
 	search       *search
 	kueue        *workerKueue
-	keeper       *keeper
+	mender       *mender
 	reporter     *reporter
 	events       *announcer
 	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the
@@ -105,7 +105,7 @@ func (c *creator) create(ctx context.Context) (time.Duration, error) {
 		if c.clock.Since(began) > freshness {
 			return requeue.ConflictDelay, nil // The next reconcile asks again whether the copy may be created.
 		}
-		may := c.keeper.permission()
+		may := c.mender.permission()
 		if !may.ok {
 			return c.awaitLease(ctx)
 		}
@@ -199,11 +199,11 @@ func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, e
 		return 0, c.reporter.endAttempt(ctx, outcomeOf(err), refusalWords(err))
 	case found.remains == copies.Current:
 		c.attempt.copy.believe(found.copy, c.clock.Now())
-		return createLag, c.keeper.claim(ctx, found.copy) // Without our label no event tells of the copy.
+		return createLag, c.mender.claim(ctx, found.copy) // Without our label no event tells of the copy.
 	case found.remains == copies.Foreign:
 		return c.nameTaken(ctx, found.copy)
 	default:
-		return 0, c.keeper.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
+		return 0, c.mender.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
 	}
 }
 

@@ -36,7 +36,7 @@ type stopper struct {
 	records   records.Writer
 	verifier  *verifier
 	search    *search
-	keeper    *keeper
+	mender    *mender
 	reporter  *reporter
 	status    *statusWriter
 }
@@ -124,12 +124,12 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 		return found.wait, err
 	case copies.Current:
 		s.attempt.copy.believe(found.copy, s.clock.Now())
-		_, _, err := s.keeper.bring(ctx)
+		_, _, err := s.mender.permit(ctx)
 		return createLag, err
 	case copies.Second:
 		return endCheck, s.deleteOrSay(ctx, client.Preconditions{})
 	case copies.Older: // garbagecollection deletes it.
-		return endCheck, s.keeper.claim(ctx, found.copy)
+		return endCheck, s.mender.claim(ctx, found.copy)
 	case copies.Nothing, copies.Foreign:
 	}
 	if ok, err := s.status.takeBackStatus(ctx); !ok || err != nil {
@@ -143,12 +143,12 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 }
 
 // claim gives a copy our label back, by which the cache finds it. A label of another hub stays.
-func (k *keeper) claim(ctx context.Context, copy *unstructured.Unstructured) error {
+func (m *mender) claim(ctx context.Context, copy *unstructured.Unstructured) error {
 	if _, labelled := copy.GetLabels()[v1alpha1.LabelHub]; labelled {
 		return nil
 	}
 	claimed := copy.DeepCopy()
-	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: k.hubID}})
-	_, err := k.patchCopy(ctx, copy, claimed, nil)
+	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: m.hubID}})
+	_, err := m.patchCopy(ctx, copy, claimed, nil)
 	return client.IgnoreNotFound(err)
 }

@@ -43,8 +43,8 @@ func (r *restored) tooOften(now time.Time) bool {
 	return r.count >= restoreLimit
 }
 
-// keeper keeps a copy that is there what it should be.
-type keeper struct {
+// mender keeps a copy that exists as it should be.
+type mender struct {
 	seen    *observation
 	attempt *attempt
 	hubID   string
@@ -57,24 +57,24 @@ type keeper struct {
 	events   *announcer
 }
 
-// keep makes the copy what it should be: a copy that the worker's agent has stopped goes on when the agent lets it, and
-// changes that others have made on the worker are changed back. It returns when to look again.
-func (k *keeper) keep(ctx context.Context) (time.Duration, error) {
-	due, brought, err := k.bring(ctx)
-	if brought || err != nil {
-		return due, err // The event of it brings us back.
+// mend makes the copy what it should be. It resumes a copy that the worker's agent has stopped when the agent allows
+// that, and reverts changes that others have made on the worker. It returns when to look again.
+func (m *mender) mend(ctx context.Context) (time.Duration, error) {
+	due, written, err := m.permit(ctx)
+	if written || err != nil {
+		return due, err // The event of the write wakes us.
 	}
-	if k.seen.isStopped() || k.seen.isFenced() && !hasStarted(k.seen.copy) {
+	if m.seen.isStopped() || m.seen.isFenced() && !hasStarted(m.seen.copy) {
 		due = requeue.Sooner(due, leaseCheck)
 	}
-	return due, k.restore(ctx)
+	return due, m.restore(ctx)
 }
 
-// bring lets the copy go on if it may, and puts back the marks that it has lost. It returns when to look again, and
-// true if there was something to write.
-func (k *keeper) bring(ctx context.Context) (time.Duration, bool, error) {
-	may := k.permission()
-	why, err := k.kueue.holdOf(ctx, may)
+// permit lets a stopped or suspended copy run if it may, and puts back the marks that the copy has lost. It returns
+// when to look again, and true if there was something to write.
+func (m *mender) permit(ctx context.Context) (time.Duration, bool, error) {
+	may := m.permission()
+	why, err := m.kueue.holdOf(ctx, may)
 	if err != nil {
 		return 0, false, err
 	}
@@ -83,61 +83,61 @@ func (k *keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 	case unknown:
 		due = workloadCheck
 	case queued:
-		due = k.attempt.suspension.due(k.seen.copy, k.clock.Now())
+		due = m.attempt.suspension.due(m.seen.copy, m.clock.Now())
 	case classless:
-		return 0, true, k.dropClass(ctx)
+		return 0, true, m.dropClass(ctx)
 	case refused:
-		return 0, true, k.reporter.askEviction(ctx, v1alpha1.EvictionRejected,
-			"the worker's Kueue does not admit the copy: "+k.seen.held.message)
+		return 0, true, m.reporter.askEviction(ctx, v1alpha1.EvictionRejected,
+			"the worker's Kueue does not admit the copy: "+m.seen.held.message)
 	default:
 	}
-	lost, outdated := lostMarks(k.seen.copy, k.seen.dispatch, k.hubID, may), may.ok && isOutdated(k.seen.copy, may)
+	lost, outdated := lostMarks(m.seen.copy, m.seen.dispatch, m.hubID, may), may.ok && isOutdated(m.seen.copy, may)
 	if !why.ends() && len(lost) == 0 && !outdated {
 		return due, false, nil
 	}
-	updated := k.seen.copy.DeepCopy()
+	updated := m.seen.copy.DeepCopy()
 	names := append(resume(updated, why, may), putBack(updated, lost)...)
 	if outdated {
 		trainjobs.SetAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
-	if patched, err := k.patchCopy(ctx, k.seen.copy, updated, names); !patched || err != nil {
+	if patched, err := m.patchCopy(ctx, m.seen.copy, updated, names); !patched || err != nil {
 		return 0, true, err
 	}
 	return due, true, nil
 }
 
 // dropClass takes a WorkloadPriorityClass off the copy that the worker does not have.
-func (k *keeper) dropClass(ctx context.Context) error {
-	updated := k.seen.copy.DeepCopy()
+func (m *mender) dropClass(ctx context.Context) error {
+	updated := m.seen.copy.DeepCopy()
 	labels := updated.GetLabels()
 	delete(labels, v1alpha1.LabelWorkloadPriorityClass)
 	updated.SetLabels(labels)
-	_, err := k.patchCopy(ctx, k.seen.copy, updated, nil)
+	_, err := m.patchCopy(ctx, m.seen.copy, updated, nil)
 	return err
 }
 
 // restore changes back what somebody has changed in the spec of the copy. A copy of generation 1 is as it was created,
 // and each later generation is checked once.
-func (k *keeper) restore(ctx context.Context) error {
-	generation, restored := k.seen.copy.GetGeneration(), &k.attempt.restored
+func (m *mender) restore(ctx context.Context) error {
+	generation, restored := m.seen.copy.GetGeneration(), &m.attempt.restored
 	if generation <= 1 || generation == restored.checked {
 		return nil
 	}
-	wanted := newSpec(k.seen.job, false, nil) // Flavors are not compared.
-	if sameSpec(wanted, specOf(k.seen.copy)) {
+	wanted := newSpec(m.seen.job, false, nil) // Flavors are not compared.
+	if sameSpec(wanted, specOf(m.seen.copy)) {
 		restored.checked = generation
 		return nil
 	}
 	// Only the API server says who wrote what: the cache has no managedFields.
-	live, err := k.worker.Find(ctx, client.ObjectKeyFromObject(k.seen.dispatch))
-	if err != nil || live == nil || live.GetUID() != k.seen.copy.GetUID() || live.GetGeneration() != generation {
+	live, err := m.worker.Find(ctx, client.ObjectKeyFromObject(m.seen.dispatch))
+	if err != nil || live == nil || live.GetUID() != m.seen.copy.GetUID() || live.GetGeneration() != generation {
 		return err // Its event is on its way.
 	}
-	queued, err := k.kueue.isQueued(ctx, live)
+	queued, err := m.kueue.isQueued(ctx, live)
 	if err != nil {
 		return err
 	}
-	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(k.seen.job)
+	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(m.seen.job)
 	edits := editsOf(wanted, live, background{jobChanged: changed, queued: queued})
 	if len(edits) == 0 {
 		restored.checked = generation // The worker itself makes this of the job.
@@ -149,7 +149,7 @@ func (k *keeper) restore(ctx context.Context) error {
 		names[i] = edit.String()
 		edit.undo(specOf(updated))
 	}
-	if patched, err := k.patchCopy(ctx, live, updated, names); !patched || err != nil {
+	if patched, err := m.patchCopy(ctx, live, updated, names); !patched || err != nil {
 		return err
 	}
 	restored.checked = updated.GetGeneration() // What differs still was set by the worker's own admission, and stays.
@@ -158,24 +158,24 @@ func (k *keeper) restore(ctx context.Context) error {
 
 // patchCopy changes the copy on the worker. names are what somebody else has changed of it. If that happens again and
 // again, or the worker does not let it be changed back, patchCopy has the job moved and returns false.
-func (k *keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
-	restored := &k.attempt.restored
-	if len(names) > 0 && restored.tooOften(k.clock.Now()) {
-		return false, k.reporter.evictChanged(ctx, names, "it is changed again and again")
+func (m *mender) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
+	restored := &m.attempt.restored
+	if len(names) > 0 && restored.tooOften(m.clock.Now()) {
+		return false, m.reporter.evictChanged(ctx, names, "it is changed again and again")
 	}
-	err = k.worker.PatchCopy(ctx, from, to)
+	err = m.worker.PatchCopy(ctx, from, to)
 	switch {
 	case isRefusal(err) && len(names) > 0:
-		return false, k.reporter.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
+		return false, m.reporter.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
 	case err != nil:
 		if isRefusal(err) {
-			k.events.refusal(err)
+			m.events.refusal(err)
 		}
 		return false, err
 	}
 	if len(names) > 0 {
-		restored.count, restored.last = restored.count+1, k.clock.Now()
-		k.events.restored(names)
+		restored.count, restored.last = restored.count+1, m.clock.Now()
+		m.events.restored(names)
 	}
 	return true, nil
 }
@@ -191,11 +191,11 @@ type permission struct {
 }
 
 // permission is what the worker's execution lease says about the job's copy.
-func (k *keeper) permission() permission {
-	if !k.seen.isFenced() {
+func (m *mender) permission() permission {
+	if !m.seen.isFenced() {
 		return permission{ok: true}
 	}
-	challenge, ok := k.lease()
+	challenge, ok := m.lease()
 	return permission{fenced: true, challenge: challenge, ok: ok}
 }
 

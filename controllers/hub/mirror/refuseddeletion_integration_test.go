@@ -35,7 +35,7 @@ func testDeletionIsRefused(t *testing.T, refusal error) {
 	s.reconcile(t)
 	allowed, err := s.worker.Connection.Client()
 	must(t, err)
-	s.options.Worker = stuckWorker{cached: keeper{allowed, refusal}, live: s.worker.Admin}
+	s.options.Worker = stuckWorker{cached: deletionRefuser{allowed, refusal}, live: s.worker.Admin}
 	s.restart()
 	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	for range 2 {
@@ -61,13 +61,13 @@ func testDeletionIsRefused(t *testing.T, refusal error) {
 	}
 }
 
-// keeper is a client of a worker that lets nothing be deleted.
-type keeper struct {
+// deletionRefuser is a client of a worker that refuses each deletion.
+type deletionRefuser struct {
 	client.Client
 	refusal error
 }
 
 // Delete implements client.Writer.
-func (k keeper) Delete(context.Context, client.Object, ...client.DeleteOption) error {
-	return k.refusal
+func (d deletionRefuser) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return d.refusal
 }

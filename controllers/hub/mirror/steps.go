@@ -27,7 +27,7 @@ type steps struct {
 	events   *announcer
 	reporter *reporter
 	status   *statusWriter
-	keeper   *keeper
+	mender   *mender
 	checkup  *checkup
 	stopper  *stopper
 	creator  *creator
@@ -48,7 +48,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 		seen: seen, attempt: known, cluster: o.Cluster, clock: o.Clock, budget: o.Budget, hub: o.Hub, records: records,
 		verifier: verifier, reporter: s.reporter, events: s.events,
 	}
-	s.keeper = &keeper{
+	s.mender = &mender{
 		seen: seen, attempt: known, hubID: o.HubID, clock: o.Clock, worker: worker, lease: o.Lease, kueue: kueue,
 		reporter: s.reporter, events: s.events,
 	}
@@ -58,7 +58,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 	}
 	s.stopper = &stopper{
 		seen: seen, attempt: known, cluster: o.Cluster, clusterID: o.ClusterID, clock: o.Clock, worker: worker, hub: o.Hub,
-		hubReader: o.HubReader, records: records, verifier: verifier, search: search, keeper: s.keeper, reporter: s.reporter,
+		hubReader: o.HubReader, records: records, verifier: verifier, search: search, mender: s.mender, reporter: s.reporter,
 		status: s.status,
 	}
 	s.creator = &creator{
@@ -68,7 +68,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent,
 		},
 		protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials, creations: r.creations,
-		verifier: verifier, search: search, kueue: kueue, keeper: s.keeper, reporter: s.reporter, events: s.events,
+		verifier: verifier, search: search, kueue: kueue, mender: s.mender, reporter: s.reporter, events: s.events,
 	}
 	return s
 }
@@ -119,19 +119,19 @@ func (s *steps) act(ctx context.Context, what judgement.Attempt) (time.Duration,
 // succeed. The first error is returned as it is: a conflict keeps its type, and is retried without a log line.
 func (s *steps) mirror(ctx context.Context) (time.Duration, error) {
 	s.events.uncopied()
-	keepDue, keepErr := s.keeper.keep(ctx)
+	mendDue, mendErr := s.mender.mend(ctx)
 	statusDue, statusErr := s.status.syncStatus(ctx)
 	s.checkup.measureStart()
 	healthDue, healthErr := s.checkup.observe(ctx)
 	stuckDue, refused, stuckErr := s.checkup.refuseStuck(ctx)
 	if refused || stuckErr != nil {
-		return 0, cmp.Or(stuckErr, keepErr, statusErr, healthErr) // The write wakes us.
+		return 0, cmp.Or(stuckErr, mendErr, statusErr, healthErr) // The write wakes us.
 	}
 	runningDue, runningErr := s.reporter.reportRunning(ctx)
-	due := requeue.Sooner(requeue.Sooner(keepDue, healthDue), requeue.Sooner(statusDue, runningDue))
+	due := requeue.Sooner(requeue.Sooner(mendDue, healthDue), requeue.Sooner(statusDue, runningDue))
 	due = requeue.Sooner(due, stuckDue)
 	if s.seen.believed {
 		due = requeue.Sooner(due, createLag-s.clock.Since(s.attempt.copy.since))
 	}
-	return due, cmp.Or(keepErr, statusErr, healthErr, runningErr)
+	return due, cmp.Or(mendErr, statusErr, healthErr, runningErr)
 }

@@ -117,7 +117,7 @@ func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duratio
 		return 0, err
 	}
 	if err == nil {
-		may := c.keeper.permission()
+		may := c.mender.permission()
 		if !may.ok {
 			return leaseCheck, nil
 		}
