@@ -60,55 +60,55 @@ const (
 	ReasonInvalidPin = "InvalidPin"
 )
 
-// Obstacle is what keeps a job from getting a worker: the kind of a reason of DispatchPlaced. A row of PlacedReasons
+// ReasonKind is the kind of a reason of DispatchPlaced. It says what follows from the reason. A row of PlacedReasons
 // has what differs between the reasons of a kind.
-type Obstacle string
+type ReasonKind string
 
-// Obstacles.
+// Kinds of reasons.
 const (
-	// ObstacleNone says: the job has a worker.
-	ObstacleNone Obstacle = "None"
-	// ObstacleNoWorker says: no worker answers, or the workers with room have refused the job.
-	ObstacleNoWorker Obstacle = "NoWorker"
-	// ObstacleNoRoom says: the job fits on no worker. Jobs with the same demand wait behind it.
-	ObstacleNoRoom Obstacle = "NoRoom"
-	// ObstacleOtherJobs says: other jobs come first, or have to end first. Jobs with the same demand wait behind it.
-	ObstacleOtherJobs Obstacle = "OtherJobs"
-	// ObstacleMissing says: the hub lacks something that may still be created, or refuses a write.
-	ObstacleMissing Obstacle = "Missing"
-	// ObstacleFault says: somebody has to repair or decide something. No change of the workers helps.
-	ObstacleFault Obstacle = "Fault"
-	// ObstacleAdmission says: the hub's Kueue has to admit the job first, or the hub lacks what Kueue has assigned.
-	ObstacleAdmission Obstacle = "Admission"
-	// ObstacleSuspension says: the job's owner has suspended it.
-	ObstacleSuspension Obstacle = "Suspension"
-	// ObstacleMultiKueue says: MultiKueue dispatches the job.
-	ObstacleMultiKueue Obstacle = "MultiKueue"
+	// ReasonKindNone says: the job has a worker.
+	ReasonKindNone ReasonKind = "None"
+	// ReasonKindNoWorker says: no worker answers, or the workers with room have refused the job.
+	ReasonKindNoWorker ReasonKind = "NoWorker"
+	// ReasonKindNoRoom says: the job fits on no worker. Jobs with the same demand wait behind it.
+	ReasonKindNoRoom ReasonKind = "NoRoom"
+	// ReasonKindOtherJobs says: other jobs come first, or have to end first. Jobs with the same demand wait behind it.
+	ReasonKindOtherJobs ReasonKind = "OtherJobs"
+	// ReasonKindMissing says: the hub lacks something that may still be created, or refuses a write.
+	ReasonKindMissing ReasonKind = "Missing"
+	// ReasonKindFault says: somebody has to repair or decide something. No change of the workers helps.
+	ReasonKindFault ReasonKind = "Fault"
+	// ReasonKindAdmission says: the hub's Kueue has to admit the job first, or the hub lacks what Kueue has assigned.
+	ReasonKindAdmission ReasonKind = "Admission"
+	// ReasonKindSuspension says: the job's owner has suspended it.
+	ReasonKindSuspension ReasonKind = "Suspension"
+	// ReasonKindMultiKueue says: MultiKueue dispatches the job.
+	ReasonKindMultiKueue ReasonKind = "MultiKueue"
 )
 
 // IsForRoom is true for a job that waits for room, and not until somebody creates, repairs or admits something.
-func (o Obstacle) IsForRoom() bool {
-	return o == ObstacleNoWorker || o == ObstacleNoRoom || o == ObstacleOtherJobs
+func (k ReasonKind) IsForRoom() bool {
+	return k == ReasonKindNoWorker || k == ReasonKindNoRoom || k == ReasonKindOtherJobs
 }
 
-// IsGate is true for an obstacle that keeps a job off the waiting list, even if workers have room. The time until it is
-// gone does not count as waiting.
-func (o Obstacle) IsGate() bool {
-	return o == ObstacleAdmission || o == ObstacleSuspension || o == ObstacleMultiKueue
+// KeepsOffList is true for a kind that keeps a job off the waiting list, even if workers have room. The time off the
+// list does not count as waiting.
+func (k ReasonKind) KeepsOffList() bool {
+	return k == ReasonKindAdmission || k == ReasonKindSuspension || k == ReasonKindMultiKueue
 }
 
 // IsListed is true for a job that people see in the waiting list: its owner or an admin expects Trainyard to place it.
-func (o Obstacle) IsListed() bool { return o != ObstacleSuspension && o != ObstacleMultiKueue }
+func (k ReasonKind) IsListed() bool { return k != ReasonKindSuspension && k != ReasonKindMultiKueue }
 
 // HoldsBack is true if jobs with the same demand wait behind the job.
-func (o Obstacle) HoldsBack() bool { return o == ObstacleNoRoom || o == ObstacleOtherJobs }
+func (k ReasonKind) HoldsBack() bool { return k == ReasonKindNoRoom || k == ReasonKindOtherJobs }
 
 // ShowsWorkers is true if the Event of the job says what each worker lacks, where workers have been asked.
-func (o Obstacle) ShowsWorkers() bool { return o != ObstacleOtherJobs }
+func (k ReasonKind) ShowsWorkers() bool { return k != ReasonKindOtherJobs }
 
 // NeedsRepair is true if the Event is a warning, because no change of the workers helps. What is missing is no reason
 // to warn: objects may be created in any order, and a refused write has a condition of its own.
-func (o Obstacle) NeedsRepair() bool { return o == ObstacleFault || o == ObstacleMultiKueue }
+func (k ReasonKind) NeedsRepair() bool { return k == ReasonKindFault || k == ReasonKindMultiKueue }
 
 // Review is what the hub's webhook does with a new job that would wait.
 type Review int
@@ -125,8 +125,8 @@ const (
 // PlacedReason is a row of the table of reasons of DispatchPlaced.
 // +kubebuilder:object:generate=false
 type PlacedReason struct {
-	Reason   string
-	Obstacle Obstacle
+	Reason string
+	Kind   ReasonKind
 	// Review is what the hub's webhook does if it finds the reason before it asks workers.
 	Review Review
 	// SumsUp is true if the message sums up status.explanation, and has nothing to add where there is one.
@@ -136,42 +136,42 @@ type PlacedReason struct {
 }
 
 var placedReasons = []PlacedReason{
-	{Reason: ReasonPlaced, Obstacle: ObstacleNone},
+	{Reason: ReasonPlaced, Kind: ReasonKindNone},
 
-	{Reason: ReasonNoWorkers, Obstacle: ObstacleNoWorker, SumsUp: true},
-	{Reason: ReasonNameConflict, Obstacle: ObstacleNoWorker},
+	{Reason: ReasonNoWorkers, Kind: ReasonKindNoWorker, SumsUp: true},
+	{Reason: ReasonNameConflict, Kind: ReasonKindNoWorker},
 	{
-		Reason: ReasonRejected, Obstacle: ObstacleNoWorker,
+		Reason: ReasonRejected, Kind: ReasonKindNoWorker,
 		Advice: "change what the table of workers names, in the job or on the worker; a worker that has refused the job is asked " +
 			"again after a back-off, and when the job changes",
 	},
 	{
-		Reason: ReasonNoFit, Obstacle: ObstacleNoRoom, SumsUp: true,
+		Reason: ReasonNoFit, Kind: ReasonKindNoRoom, SumsUp: true,
 		Advice: "wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks",
 	},
-	{Reason: ReasonQueued, Obstacle: ObstacleOtherJobs},
-	{Reason: ReasonReserved, Obstacle: ObstacleOtherJobs},
-	{Reason: ReasonPreempting, Obstacle: ObstacleOtherJobs},
+	{Reason: ReasonQueued, Kind: ReasonKindOtherJobs},
+	{Reason: ReasonReserved, Kind: ReasonKindOtherJobs},
+	{Reason: ReasonPreempting, Kind: ReasonKindOtherJobs},
 
-	{Reason: ReasonNoPolicy, Obstacle: ObstacleMissing},
+	{Reason: ReasonNoPolicy, Kind: ReasonKindMissing},
 	{
-		Reason: ReasonRuntimeNotFound, Obstacle: ObstacleMissing, Review: ReviewSilent,
+		Reason: ReasonRuntimeNotFound, Kind: ReasonKindMissing, Review: ReviewSilent,
 		Advice: "create the runtime on the hub, or create the job again with another spec.runtimeRef",
 	},
-	{Reason: ReasonWriteRefused, Obstacle: ObstacleMissing},
-	{Reason: ReasonInvalidRuntime, Obstacle: ObstacleFault},
-	{Reason: ReasonTooLarge, Obstacle: ObstacleFault, Review: ReviewRefuses},
-	{Reason: ReasonPriorityClassNotFound, Obstacle: ObstacleFault},
-	{Reason: ReasonPriorityClassNotAllowed, Obstacle: ObstacleFault},
-	{Reason: ReasonInvalidPolicy, Obstacle: ObstacleFault},
-	{Reason: ReasonInvalidPin, Obstacle: ObstacleFault},
-	{Reason: ReasonUnknownCopy, Obstacle: ObstacleFault},
-	{Reason: ReasonProtectedNamespace, Obstacle: ObstacleFault},
-	{Reason: ReasonAttemptsExhausted, Obstacle: ObstacleFault},
+	{Reason: ReasonWriteRefused, Kind: ReasonKindMissing},
+	{Reason: ReasonInvalidRuntime, Kind: ReasonKindFault},
+	{Reason: ReasonTooLarge, Kind: ReasonKindFault, Review: ReviewRefuses},
+	{Reason: ReasonPriorityClassNotFound, Kind: ReasonKindFault},
+	{Reason: ReasonPriorityClassNotAllowed, Kind: ReasonKindFault},
+	{Reason: ReasonInvalidPolicy, Kind: ReasonKindFault},
+	{Reason: ReasonInvalidPin, Kind: ReasonKindFault},
+	{Reason: ReasonUnknownCopy, Kind: ReasonKindFault},
+	{Reason: ReasonProtectedNamespace, Kind: ReasonKindFault},
+	{Reason: ReasonAttemptsExhausted, Kind: ReasonKindFault},
 
-	{Reason: ReasonWaitingForWorkload, Obstacle: ObstacleAdmission},
-	{Reason: ReasonSuspended, Obstacle: ObstacleSuspension},
-	{Reason: ReasonManagedByMultiKueue, Obstacle: ObstacleMultiKueue},
+	{Reason: ReasonWaitingForWorkload, Kind: ReasonKindAdmission},
+	{Reason: ReasonSuspended, Kind: ReasonKindSuspension},
+	{Reason: ReasonManagedByMultiKueue, Kind: ReasonKindMultiKueue},
 }
 
 // PlacedReasons returns the table of reasons of DispatchPlaced.
@@ -185,8 +185,8 @@ func PlacedReasonOf(reason string) PlacedReason {
 			return placedReasons[i]
 		}
 	}
-	return PlacedReason{Reason: reason, Obstacle: ObstacleNoWorker}
+	return PlacedReason{Reason: reason, Kind: ReasonKindNoWorker}
 }
 
-// ObstacleOf returns the kind of a reason of DispatchPlaced.
-func ObstacleOf(reason string) Obstacle { return PlacedReasonOf(reason).Obstacle }
+// ReasonKindOf returns the kind of a reason of DispatchPlaced.
+func ReasonKindOf(reason string) ReasonKind { return PlacedReasonOf(reason).Kind }

@@ -32,9 +32,9 @@ func TestPlacedReasons(t *testing.T) {
 	}
 }
 
-// TestObstacleOf checks what follows from one reason of each kind.
-func TestObstacleOf(t *testing.T) {
-	type consequences struct{ forRoom, gate, listed, holdsBack, workers, repair bool }
+// TestReasonKindOf checks what follows from one reason of each kind.
+func TestReasonKindOf(t *testing.T) {
+	type consequences struct{ forRoom, offList, listed, holdsBack, workers, repair bool }
 	for reason, want := range map[string]consequences{
 		"":                                 {forRoom: true, listed: true, workers: true},
 		"OfALaterManager":                  {forRoom: true, listed: true, workers: true},
@@ -44,14 +44,14 @@ func TestObstacleOf(t *testing.T) {
 		v1alpha1.ReasonQueued:              {forRoom: true, listed: true, holdsBack: true},
 		v1alpha1.ReasonNoPolicy:            {listed: true, workers: true},
 		v1alpha1.ReasonInvalidPin:          {listed: true, workers: true, repair: true},
-		v1alpha1.ReasonWaitingForWorkload:  {gate: true, listed: true, workers: true},
-		v1alpha1.ReasonSuspended:           {gate: true, workers: true},
-		v1alpha1.ReasonManagedByMultiKueue: {gate: true, workers: true, repair: true},
+		v1alpha1.ReasonWaitingForWorkload:  {offList: true, listed: true, workers: true},
+		v1alpha1.ReasonSuspended:           {offList: true, workers: true},
+		v1alpha1.ReasonManagedByMultiKueue: {offList: true, workers: true, repair: true},
 	} {
-		o := v1alpha1.ObstacleOf(reason)
-		got := consequences{o.IsForRoom(), o.IsGate(), o.IsListed(), o.HoldsBack(), o.ShowsWorkers(), o.NeedsRepair()}
+		kind := v1alpha1.ReasonKindOf(reason)
+		got := consequences{kind.IsForRoom(), kind.KeepsOffList(), kind.IsListed(), kind.HoldsBack(), kind.ShowsWorkers(), kind.NeedsRepair()}
 		if got != want {
-			t.Errorf("%q is of kind %s: %+v, want %+v", reason, o, got, want)
+			t.Errorf("%q is of kind %s: %+v, want %+v", reason, kind, got, want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 }
 
 // holdsBack says whether a reason of the first job of a class makes the other jobs of the class wait for the first job.
-func holdsBack(reason string) bool { return v1alpha1.ObstacleOf(reason).HoldsBack() }
+func holdsBack(reason string) bool { return v1alpha1.ReasonKindOf(reason).HoldsBack() }
 
 // tell reports the answer for the first job of a class if it has changed, and the same for the other jobs.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {

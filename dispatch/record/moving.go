@@ -27,7 +27,7 @@ func IsMoving(dispatch *v1alpha1.Dispatch) bool {
 		return false
 	case state == Waiting:
 		placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		return placed == nil || placed.Status != metav1.ConditionFalse || !v1alpha1.ObstacleOf(placed.Reason).IsGate()
+		return placed == nil || placed.Status != metav1.ConditionFalse || !v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList()
 	default:
 		return !dispatch.WasCopied()
 	}

@@ -34,7 +34,7 @@ func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why,
 	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, why.Reason, why.Explanation
 	status.Cluster, status.CopyUID = "", ""
 	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
-	if said != nil && v1alpha1.ObstacleOf(said.Reason).IsGate() && !WaitsFor(status, why.Reason) {
+	if said != nil && v1alpha1.ReasonKindOf(said.Reason).KeepsOffList() && !WaitsFor(status, why.Reason) {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced)
 	}
 	SetCondition(status, dispatch, metav1.Condition{

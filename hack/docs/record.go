@@ -17,24 +17,24 @@ func waitingReasons() (string, error) {
 	meaning, err := comments("api/v1alpha1")
 	rows := [][]string{{"reason", "kind", "meaning", "what to do"}}
 	for _, reason := range v1alpha1.PlacedReasons() {
-		if reason.Obstacle != v1alpha1.ObstacleNone {
-			rows = append(rows, []string{code(reason.Reason), string(reason.Obstacle), meaning["Reason"+reason.Reason], reason.Advice})
+		if reason.Kind != v1alpha1.ReasonKindNone {
+			rows = append(rows, []string{code(reason.Reason), string(reason.Kind), meaning["Reason"+reason.Reason], reason.Advice})
 		}
 	}
 	return table(rows), err
 }
 
-// obstacles is the table of their kinds.
-func obstacles() (string, error) {
+// reasonKinds is the table of the kinds of these reasons.
+func reasonKinds() (string, error) {
 	meaning, err := comments("api/v1alpha1")
 	rows := [][]string{{"kind", "meaning", "position in the waiting list", "Event"}}
 	for _, reason := range v1alpha1.PlacedReasons() {
-		kind := string(reason.Obstacle)
+		kind := string(reason.Kind)
 		known := slices.ContainsFunc(rows, func(row []string) bool { return row[0] == kind })
-		if !known && reason.Obstacle != v1alpha1.ObstacleNone {
+		if !known && reason.Kind != v1alpha1.ReasonKindNone {
 			rows = append(rows, []string{
-				kind, meaning["Obstacle"+kind], choose(reason.Obstacle.IsForRoom(), "yes", "no"),
-				choose(reason.Obstacle.NeedsRepair(), "Warning", "Normal"),
+				kind, meaning["ReasonKind"+kind], choose(reason.Kind.IsForRoom(), "yes", "no"),
+				choose(reason.Kind.NeedsRepair(), "Warning", "Normal"),
 			})
 		}
 	}

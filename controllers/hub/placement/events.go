@@ -25,7 +25,7 @@ func (w *writer) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispat
 func (w *writer) recordWaiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) {
-	obstacle, note := v1alpha1.ObstacleOf(decision.Reason), decision.Reason+": "+decision.Message
+	obstacle, note := v1alpha1.ReasonKindOf(decision.Reason), decision.Reason+": "+decision.Message
 	if len(explanation) > 0 && obstacle.ShowsWorkers() {
 		lines := make([]string, len(explanation))
 		for i, line := range explanation {

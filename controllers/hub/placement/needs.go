@@ -142,7 +142,7 @@ func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstruct
 func waitsSince(f observation) time.Time {
 	if record.AttemptOf(f.dispatch) == record.Waiting {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		if placed != nil && !v1alpha1.ObstacleOf(placed.Reason).IsGate() {
+		if placed != nil && !v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList() {
 			return placed.LastTransitionTime.Time
 		}
 	}

@@ -161,7 +161,7 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 	switch {
 	case decision.Cluster != "":
 		return nil
-	case !v1alpha1.ObstacleOf(decision.Reason).IsForRoom(): // No worker has been asked.
+	case !v1alpha1.ReasonKindOf(decision.Reason).IsForRoom(): // No worker has been asked.
 		return []string{"the job waits: " + decision.Message}
 	case len(registered) == 0:
 		return []string{"the job waits: no WorkerCluster is registered"}

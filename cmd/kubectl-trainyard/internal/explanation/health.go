@@ -68,7 +68,7 @@ func (f Observation) health() string {
 func (f Observation) advice() string {
 	if f.State() == Waiting {
 		reason := v1alpha1.PlacedReasonOf(jobs.Reason(f.Dispatch))
-		if reason.Obstacle == v1alpha1.ObstacleNoRoom && fitsNowhere(f.Dispatch.Status.Explanation) {
+		if reason.Kind == v1alpha1.ReasonKindNoRoom && fitsNowhere(f.Dispatch.Status.Explanation) {
 			return nowhereAdvice
 		}
 		return reason.Advice

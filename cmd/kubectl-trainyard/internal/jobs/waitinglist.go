@@ -74,7 +74,7 @@ func compareBool(a, b bool) int {
 // Waits is true for the Dispatch of a job that is to be placed. Suspended jobs and jobs of MultiKueue do not wait. Jobs
 // that Kueue has to admit are in the list, at its end: the hub may lack what their Workload names.
 func Waits(d *v1alpha1.Dispatch) bool {
-	return v1alpha1.ObstacleOf(Reason(d)).IsListed() && record.StateOf(d) == record.Waiting
+	return v1alpha1.ReasonKindOf(Reason(d)).IsListed() && record.StateOf(d) == record.Waiting
 }
 
 // Reason returns why a job is placed or waits, or "" if nothing is reported yet.
@@ -94,7 +94,7 @@ func Message(d *v1alpha1.Dispatch) string {
 }
 
 // isForRoom says whether a job waits for room, and so has a position.
-func isForRoom(d *v1alpha1.Dispatch) bool { return v1alpha1.ObstacleOf(Reason(d)).IsForRoom() }
+func isForRoom(d *v1alpha1.Dispatch) bool { return v1alpha1.ReasonKindOf(Reason(d)).IsForRoom() }
 
 // Of returns the places of one namespace.
 func (l WaitingList) Of(namespace string) WaitingList {
