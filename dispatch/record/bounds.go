@@ -11,7 +11,7 @@ import (
 )
 
 // etcd takes 1.5 MiB. That includes the record of who owns which field, which is about as large again for lists with
-// keys. So each list whose length and words workers decide on has a part of that. If few workers report, each message
+// keys. So each list whose length and texts depend on workers gets a part of that. If few workers report, each message
 // may have 1024 bytes. If many report, each message is shorter.
 const (
 	refusalBytes     = 128 << 10
@@ -22,14 +22,14 @@ const (
 	fewestWords = 32
 )
 
-// Bound cuts a status to what the API server takes, whatever workers have said. What fits already stays as it is.
-func Bound(status *v1alpha1.DispatchStatus) {
+// BoundStatus cuts a status to what the API server takes, whatever workers have said. It does not change what fits.
+func BoundStatus(status *v1alpha1.DispatchStatus) {
 	status.Explanation = BoundExplanation(status.Explanation)
 	status.Refusals = boundRefusals(status.Refusals)
 	status.Steps = boundSteps(status.Steps)
 }
 
-// BoundExplanation returns lines that a Dispatch has room for. The argument stays as it is.
+// BoundExplanation returns lines that a Dispatch has room for. It does not change its argument.
 func BoundExplanation(lines []v1alpha1.ClusterExplanation) []v1alpha1.ClusterExplanation {
 	lines = boundList(lines, explanationBytes, func(line *v1alpha1.ClusterExplanation) *string { return &line.Message })
 	for len(lines) > 0 && !fitsIn(lines, explanationBytes) { // The names alone are too much.
@@ -38,7 +38,7 @@ func BoundExplanation(lines []v1alpha1.ClusterExplanation) []v1alpha1.ClusterExp
 	return lines
 }
 
-// boundRefusals cuts messages. If the names of the workers alone are too much, the oldest refusals go.
+// boundRefusals cuts messages. If the names of the workers alone are too much, it drops the oldest refusals.
 func boundRefusals(refusals []v1alpha1.Refusal) []v1alpha1.Refusal {
 	refusals = boundList(refusals, refusalBytes, func(refusal *v1alpha1.Refusal) *string { return &refusal.Message })
 	for len(refusals) > 0 && !fitsIn(refusals, refusalBytes) {
@@ -74,8 +74,8 @@ func boundList[T any](list []T, limit int, message func(*T) *string) []T {
 	return list
 }
 
-// So many entries never take more than the smallest limit, whatever they say. An entry has a name, a message of 1024
-// bytes, each of which JSON may write as six bytes, and the rest.
+// surelyFits is a number of entries that never take more than the smallest limit, whatever they say. An entry has a
+// name, some short fields, and a message of 1024 bytes. JSON may write each of these bytes as six bytes.
 const surelyFits = 16
 
 // fitsIn says whether a list takes no more than so many bytes in JSON.
@@ -87,7 +87,7 @@ func fitsIn[T any](list []T, limit int) bool {
 	return err == nil && len(encoded) <= limit
 }
 
-// boundSteps leaves the first steps that the CRD takes. Their names are a worker's words.
+// boundSteps returns the first steps that the CRD takes. A worker chooses their names.
 func boundSteps(steps []v1alpha1.Step) []v1alpha1.Step {
 	known := map[string]bool{"": true}
 	valid := func(step *v1alpha1.Step) bool {

@@ -19,8 +19,8 @@ func ClearProgress(status *v1alpha1.DispatchStatus) {
 	status.Steps, status.Restarts, status.Stops, status.StartTime, status.CompletionTime = nil, 0, 0, nil, nil
 }
 
-// CopiedPhase is the phase of a job whose copy may run. shown is what the Dispatch says, and now has the steps and
-// restarts as they are.
+// CopiedPhase is the phase of a job whose copy may run. shown is what the Dispatch says. now has the present steps and
+// restarts.
 func CopiedPhase(shown, now *v1alpha1.DispatchStatus) v1alpha1.DispatchPhase {
 	isRunning := func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning }
 	isWaiting := func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepWaiting }
@@ -55,8 +55,8 @@ func SetHealth(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, hea
 	}
 }
 
-// doubtHealth says that what was known of the copy's health may not be so any more.
-func doubtHealth(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
+// setHealthUnknown says that the last known health of the copy may be out of date.
+func setHealthUnknown(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
 	healthy := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchHealthy)
 	if healthy == nil || healthy.Reason == v1alpha1.ReasonWorkerLost {
 		return

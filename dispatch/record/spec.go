@@ -34,8 +34,8 @@ func JobStays(dispatch *v1alpha1.Dispatch, job *unstructured.Unstructured) bool 
 	return job != nil && job.GetDeletionTimestamp() == nil && job.GetUID() == dispatch.Spec.TrainJob.UID
 }
 
-// Place gives the job a worker. chosen has the worker, the attempt and the demand. words say why it is this worker.
-// Nothing of an earlier attempt stays in the spec.
+// Place gives the job a worker. chosen has the worker, the attempt and the demand. words say why this worker was
+// chosen. Place removes all that an earlier attempt has left in the spec.
 func Place(dispatch *v1alpha1.Dispatch, chosen v1alpha1.DispatchSpec, words string) {
 	chosen.TrainJob, chosen.Eviction = dispatch.Spec.TrainJob, nil
 	dispatch.Spec = chosen
@@ -45,14 +45,14 @@ func Place(dispatch *v1alpha1.Dispatch, chosen v1alpha1.DispatchSpec, words stri
 	}
 }
 
-// Withdraw makes the job wait, with this demand. The worker, and all that was decided with it, goes from the spec, and
-// the guard too: the caller knows that the attempt has ended. The number of the attempt stays.
-func Withdraw(dispatch *v1alpha1.Dispatch, priority int32, podSets []v1alpha1.PodSet) {
+// Unplace makes the job wait, with this demand. It removes the worker, all that was decided with the worker, and the
+// guard: the caller knows that the attempt has ended. It keeps the number of the attempt.
+func Unplace(dispatch *v1alpha1.Dispatch, priority int32, podSets []v1alpha1.PodSet) {
 	dispatch.Spec = v1alpha1.DispatchSpec{
 		TrainJob: dispatch.Spec.TrainJob, Attempt: dispatch.Spec.Attempt, Priority: priority, PodSets: podSets,
 	}
 	delete(dispatch.Annotations, v1alpha1.AnnotationDecision)
-	Release(dispatch)
+	RemoveGuard(dispatch)
 }
 
 // Evict asks mirror to end the attempt.
@@ -76,13 +76,13 @@ func IsAdopted(dispatch *v1alpha1.Dispatch) bool {
 	return dispatch.Annotations[v1alpha1.AnnotationAdopted] == strconv.Itoa(int(dispatch.Spec.Attempt))
 }
 
-// IsGuarded is true if the Dispatch cannot go before its copy.
+// IsGuarded is true if the finalizer keeps the Dispatch until its copy is gone.
 func IsGuarded(dispatch *v1alpha1.Dispatch) bool {
 	return slices.Contains(dispatch.Finalizers, v1alpha1.FinalizerCopy)
 }
 
-// Release takes the guard off: the copy is known to be gone, or a Tombstone remembers it.
-func Release(dispatch *v1alpha1.Dispatch) {
+// RemoveGuard removes the finalizer, because the copy is known to be gone, or a Tombstone remembers it.
+func RemoveGuard(dispatch *v1alpha1.Dispatch) {
 	dispatch.Finalizers = slices.DeleteFunc(dispatch.Finalizers, func(finalizer string) bool {
 		return finalizer == v1alpha1.FinalizerCopy
 	})

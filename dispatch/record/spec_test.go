@@ -36,7 +36,7 @@ func TestNew(t *testing.T) {
 }
 
 // A job that is placed, withdrawn and placed again has nothing of an earlier attempt but its number.
-func TestPlaceAndWithdraw(t *testing.T) {
+func TestPlaceAndUnplace(t *testing.T) {
 	reference := v1alpha1.TrainJobReference{Name: "job", UID: "uid"}
 	podSets := []v1alpha1.PodSet{{Name: "node", Count: 2}}
 	d := &v1alpha1.Dispatch{
@@ -63,11 +63,11 @@ func TestPlaceAndWithdraw(t *testing.T) {
 	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: " words\n", For: "other"})
 	check.Diff(t, &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "words", For: "other"}, d.Spec.Eviction,
 		"Evict()")
-	Withdraw(d, 8, podSets[:0])
+	Unplace(d, 8, podSets[:0])
 	want := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}, Annotations: map[string]string{"example.com/note": "kept"}},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: reference, Attempt: 2, Priority: 8},
 	}
-	check.Diff(t, want, d, "Withdraw()", cmpopts.EquateEmpty())
+	check.Diff(t, want, d, "Unplace()", cmpopts.EquateEmpty())
 	place(v1alpha1.DispatchSpec{Cluster: "west", Attempt: 3})
 }

@@ -28,8 +28,8 @@ type Why struct {
 	Explanation []v1alpha1.ClusterExplanation
 }
 
-// Wait says that the job waits, and why. The time of the condition Placed is when the job began to wait, so a job that
-// only a gate has kept from waiting gets a new time.
+// Wait says that the job waits, and why. The time of the condition Placed is when the job came onto the waiting list.
+// So the time begins anew when a reason that keeps the job off the list is over.
 func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why, now time.Time) {
 	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, why.Reason, why.Explanation
 	status.Cluster, status.CopyUID = "", ""
@@ -54,7 +54,7 @@ func End(
 ) {
 	status.Cluster, status.Attempt, status.CopyUID = dispatch.Spec.Cluster, dispatch.Spec.Attempt, ""
 	ClearProgress(status)
-	clearTroubles(status)
+	clearAttemptConditions(status)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: message,
 	}, now)
@@ -69,7 +69,7 @@ func End(
 // Finish ends the attempt together with its job. end is the condition of the TrainJob that says how.
 func Finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *metav1.Condition, now time.Time) {
 	SetCopied(status, dispatch, now)
-	clearTroubles(status)
+	clearAttemptConditions(status)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: end.Type, Message: end.Message,
 	}, now)
@@ -77,19 +77,20 @@ func Finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *m
 	AddHistory(status, dispatch, v1alpha1.Outcome(end.Type), end.Message, now) // Complete or Failed, as the outcomes are.
 }
 
-// Lose says that the worker does not answer. The reason, one of the condition WorkerLost, says what is done about it.
-func Lose(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+// SetWorkerLost says that the worker does not answer. reason, one of the condition WorkerLost, says what is done about
+// it.
+func SetWorkerLost(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 	}, now)
 	if !dispatch.IsFinished() {
 		status.Phase, status.Reason = v1alpha1.PhaseWorkerLost, reason
-		doubtHealth(status, dispatch, now)
+		setHealthUnknown(status, dispatch, now)
 	}
 }
 
-// Return takes back what Lose has said: the worker answers again.
-func Return(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch) {
+// ClearWorkerLost removes the condition WorkerLost, because the worker answers again, and restores the phase.
+func ClearWorkerLost(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
 	switch {
 	case dispatch.Spec.Eviction != nil:
@@ -101,8 +102,8 @@ func Return(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch) {
 	}
 }
 
-// HoldBack says that no copy is created because another worker has one that the hub has no record of.
-func HoldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+// SetHeldBack says that no copy is created because another worker has one that the hub has no record of.
+func SetHeldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonUnknownCopy,
 		Message: message,
@@ -110,8 +111,8 @@ func HoldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, mess
 	status.Phase, status.Reason = v1alpha1.PhasePending, v1alpha1.ReasonUnknownCopy
 }
 
-// Stop says that the attempt is being ended, for the reason of spec.eviction.
-func Stop(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+// SetEvicting says that the attempt is being ended, for the reason of spec.eviction.
+func SetEvicting(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
 	reason := string(dispatch.Spec.Eviction.Reason)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionTrue, Reason: reason, Message: message,
@@ -119,28 +120,29 @@ func Stop(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message 
 	status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
 }
 
-// GoOn takes back what Stop has said: the eviction was taken back in time. What Stay has said stays.
-func GoOn(status *v1alpha1.DispatchStatus) {
+// ClearEvicting removes Evicting=True, because the eviction was taken back in time. It leaves Evicting=False, which
+// says that no other worker has room.
+func ClearEvicting(status *v1alpha1.DispatchStatus) {
 	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 	}
 }
 
-// Stay says that the worker is being drained, and that the job fits on no other.
-func Stay(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+// SetNoRoomElsewhere says that the worker is being drained, and that the job fits on no other worker: Evicting=False.
+func SetNoRoomElsewhere(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoRoomElsewhere,
 		ObservedGeneration: dispatch.Generation, LastTransitionTime: metav1.NewTime(now), Message: Cut(message, messageLimit),
 	})
 }
 
-// Stays is true if the Dispatch says that the job stays on a worker that is being drained.
-func Stays(dispatch *v1alpha1.Dispatch) bool {
+// HasNoRoomElsewhere is true if the Dispatch says that the job stays on a worker that is being drained.
+func HasNoRoomElsewhere(dispatch *v1alpha1.Dispatch) bool {
 	return meta.IsStatusConditionFalse(dispatch.Status.Conditions, v1alpha1.DispatchEvicting)
 }
 
-// NeedNotGo takes back what Stay has said: the job need not go any more.
-func NeedNotGo(status *v1alpha1.DispatchStatus) {
+// ClearNoRoomElsewhere removes the condition Evicting, because the job need not leave its worker any more.
+func ClearNoRoomElsewhere(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 }
 
@@ -158,16 +160,16 @@ func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now
 	}, now)
 }
 
-// SetHeld is SetCopied for a copy that a queue of the worker keeps suspended, for one of the reasons of PhaseQueued.
-func SetHeld(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+// SetQueued is SetCopied for a copy that a queue of the worker keeps suspended, for one of the reasons of PhaseQueued.
+func SetQueued(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
 	SetCopied(status, dispatch, now)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 	}, now)
 }
 
-// SetKept is SetCopied for a copy that the worker refuses to delete. words are the worker's.
-func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
+// SetDeletionRefused is SetCopied for a copy that the worker refuses to delete. words are the worker's.
+func SetDeletionRefused(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
 	SetCopied(status, dispatch, now)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeletionRefused,
@@ -175,9 +177,9 @@ func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words
 	}, now)
 }
 
-// SetAwaited is SetCopied for a copy that is being deleted and takes long to end, or has left something. words say what
-// holds it.
-func SetAwaited(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
+// SetAwaitingEnd is SetCopied for a copy that takes long to end after its deletion, or has left something. words say
+// what keeps it.
+func SetAwaitingEnd(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
 	SetCopied(status, dispatch, now)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingEnd,
@@ -185,7 +187,7 @@ func SetAwaited(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, wo
 	}, now)
 }
 
-// EndHolder is what keeps the copy of a job that leaves its worker, in words. It is empty if nothing is known.
+// EndHolder says in words what keeps the copy of a job that leaves its worker. It is empty if nothing is known.
 func EndHolder(dispatch *v1alpha1.Dispatch) string {
 	mirrored := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
 	if mirrored == nil || mirrored.Reason != v1alpha1.ReasonAwaitingEnd && mirrored.Reason != v1alpha1.ReasonDeletionRefused {
@@ -194,9 +196,9 @@ func EndHolder(dispatch *v1alpha1.Dispatch) string {
 	return mirrored.Message
 }
 
-// clearTroubles removes the conditions that are there only while they say something: Evicting, Healthy, WorkerLost and
-// WriteRefused. What was refused, and what kept the copy from making progress, was about the attempt that is over.
-func clearTroubles(status *v1alpha1.DispatchStatus) {
+// clearAttemptConditions removes the conditions that describe the attempt that is over: Evicting, Healthy, WorkerLost
+// and WriteRefused.
+func clearAttemptConditions(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchHealthy)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
@@ -214,7 +216,7 @@ func SetCondition(
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// AddHistory adds the end of the current attempt. The oldest entry goes if there are too many.
+// AddHistory adds the end of the current attempt. It removes the oldest entry if there are too many.
 func AddHistory(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
 ) {

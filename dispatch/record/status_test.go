@@ -94,7 +94,7 @@ func TestFinish(t *testing.T) {
 	dispatch.Status = status
 	if !dispatch.IsFinished() || !dispatch.WasCopied() || status.Phase != v1alpha1.PhaseFinished || status.Reason != v1alpha1.ReasonComplete ||
 		len(status.Conditions) != 3 {
-		t.Errorf("finish() leaves %+v", status)
+		t.Errorf("Finish() leaves %+v", status)
 	}
 	want := []v1alpha1.Attempt{
 		{Attempt: 2, Cluster: "worker", Outcome: v1alpha1.OutcomeWorkerLost, Message: "away"},
@@ -104,7 +104,7 @@ func TestFinish(t *testing.T) {
 }
 
 // When a worker answers again, what was under way there stays unchanged.
-func TestReturn(t *testing.T) {
+func TestClearWorkerLost(t *testing.T) {
 	now := time.Now()
 	for name, test := range map[string]struct {
 		copied bool
@@ -126,14 +126,14 @@ func TestReturn(t *testing.T) {
 			if test.evict != "" {
 				Evict(d, v1alpha1.Eviction{Reason: test.evict, Message: "words"})
 			}
-			Lose(&d.Status, d, v1alpha1.ReasonHold, "away", now)
+			SetWorkerLost(&d.Status, d, v1alpha1.ReasonHold, "away", now)
 			if LacksCopy(d) == test.copied {
 				t.Errorf("LacksCopy() = %t", !test.copied)
 			}
 			if StateOf(d) != Lost || d.Status.Phase != v1alpha1.PhaseWorkerLost {
 				t.Fatalf("a lost attempt is %s, in phase %s", StateOf(d), d.Status.Phase)
 			}
-			Return(&d.Status, d)
+			ClearWorkerLost(&d.Status, d)
 			if StateOf(d) != test.want || d.Status.Phase != test.phase || d.Status.Reason != test.reason {
 				t.Errorf("it is %s, in phase %s with reason %q; want %s, %s, %q",
 					StateOf(d), d.Status.Phase, d.Status.Reason, test.want, test.phase, test.reason)
@@ -142,34 +142,35 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// A stop that was taken back in time leaves no condition. That a job fits nowhere else is not about a stop.
-func TestGoOn(t *testing.T) {
+// An eviction that was taken back in time leaves no condition. Evicting=False says that a job fits nowhere else: it
+// stays.
+func TestClearEvicting(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
 	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: " words\n"})
 	if d.Spec.Eviction.Message != "words" {
 		t.Errorf("the eviction says %q", d.Spec.Eviction.Message)
 	}
-	Stop(&d.Status, d, "words", time.Now())
+	SetEvicting(&d.Status, d, "words", time.Now())
 	want := v1alpha1.DispatchStatus{
 		Phase: v1alpha1.PhaseEvicting, Reason: "Drained",
 		Conditions: []metav1.Condition{{Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionTrue, Reason: "Drained", Message: "words"}},
 	}
-	check.Diff(t, want, d.Status, "Stop()", cmpopts.IgnoreTypes(metav1.Time{}))
-	GoOn(&d.Status)
+	check.Diff(t, want, d.Status, "SetEvicting()", cmpopts.IgnoreTypes(metav1.Time{}))
+	ClearEvicting(&d.Status)
 	if len(d.Status.Conditions) != 0 {
 		t.Errorf("the conditions are %+v", d.Status.Conditions)
 	}
-	Stay(&d.Status, d, "no room", time.Now())
-	GoOn(&d.Status)
-	if !Stays(d) {
+	SetNoRoomElsewhere(&d.Status, d, "no room", time.Now())
+	ClearEvicting(&d.Status)
+	if !HasNoRoomElsewhere(d) {
 		t.Error("it does not say any more that there is no room elsewhere")
 	}
 }
 
 // If the worker refuses to delete a copy, the Dispatch says that the copy is there and why.
-func TestSetKept(t *testing.T) {
+func TestSetDeletionRefused(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
-	SetKept(&d.Status, d, "forbidden", time.Now())
+	SetDeletionRefused(&d.Status, d, "forbidden", time.Now())
 	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
 	if StateOf(d) != Copied || mirrored.Reason != v1alpha1.ReasonDeletionRefused ||
 		mirrored.Message != `worker "worker" refuses to delete the copy: forbidden` {

@@ -5,19 +5,19 @@ package record
 
 import "strings"
 
-// messageLimit is how many bytes a condition, an explanation and an entry of the history take.
+// messageLimit is the largest size of a message in a condition, an explanation or the history, in bytes.
 const messageLimit = 1024
 
-// NoteLimit is how many bytes an Event's note takes.
+// NoteLimit is the largest size of an Event's note, in bytes.
 const NoteLimit = 1024
 
-// Message is what a condition says of a message: all controllers cut it in the same way.
+// Message shortens a message to what a condition takes. So all controllers cut a message in the same way.
 func Message(words string) string { return Shorten(words, messageLimit) }
 
-// Shorten cuts the words of somebody else to what a field takes, in bytes, without the white space around them.
+// Shorten removes the white space around a text that comes from elsewhere, and cuts the text to a number of bytes.
 func Shorten(words string, limit int) string { return Cut(strings.TrimSpace(words), limit) }
 
-// Cut cuts a text to a number of bytes, of which three are for the dots that show it. No letter is cut in half.
+// Cut cuts a text to a number of bytes. Three of these are dots that show the cut. It cuts no letter in half.
 func Cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -12,9 +12,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Refuse says that the hub's API server refuses a write for good: the condition WriteRefused, and for a job that waits
-// what it waits for. reason is one of WriteRefused, message the API server's.
-func Refuse(dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+// SetWriteRefused says that the hub's API server refuses a write for good. It sets the condition WriteRefused and, for
+// a job that waits, the reason of the condition Placed. reason is one of WriteRefused. message is the API server's.
+func SetWriteRefused(dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
 	status := &dispatch.Status
 	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchWriteRefused)
 	if said != nil && said.Status == metav1.ConditionTrue && said.Reason == reason &&
@@ -32,26 +32,27 @@ func Refuse(dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) 
 	}
 }
 
-// IsRefused is true if the condition WriteRefused has this reason.
-func IsRefused(status *v1alpha1.DispatchStatus, reason string) bool {
+// IsWriteRefused is true if the condition WriteRefused has this reason.
+func IsWriteRefused(status *v1alpha1.DispatchStatus, reason string) bool {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchWriteRefused)
 	return condition != nil && condition.Reason == reason
 }
 
-// Accept takes back what Refuse has said, for whichever write.
-func Accept(status *v1alpha1.DispatchStatus) {
+// ClearWriteRefused removes the condition WriteRefused, whichever write it is about.
+func ClearWriteRefused(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
 }
 
-// Rewrite is called before a write of the Dispatch: what was said of the last write is out of date.
-func Rewrite(status *v1alpha1.DispatchStatus) {
-	if !IsRefused(status, v1alpha1.ReasonTrainJobStatusRefused) {
-		Accept(status)
+// ClearOutdatedRefusal removes the condition WriteRefused before a write of the Dispatch, because the condition is
+// about the last write. It keeps a condition that is about the status of the TrainJob.
+func ClearOutdatedRefusal(status *v1alpha1.DispatchStatus) {
+	if !IsWriteRefused(status, v1alpha1.ReasonTrainJobStatusRefused) {
+		ClearWriteRefused(status)
 	}
 }
 
-// Shrink leaves what controllers decide from, and few words.
-func Shrink(status *v1alpha1.DispatchStatus) {
+// ShrinkStatus removes or shortens all that is only for people. It leaves what controllers decide from.
+func ShrinkStatus(status *v1alpha1.DispatchStatus) {
 	const words = 64
 	status.Explanation, status.Steps = nil, nil
 	for i := range status.Refusals {

@@ -30,13 +30,13 @@ func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string
 		return err
 	}
 	updated := d.DeepCopy()
-	record.Refuse(updated, reason, err.Error(), w.Clock.Now())
+	record.SetWriteRefused(updated, reason, err.Error(), w.Clock.Now())
 	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
 		return err
 	}
 	failed := w.patchStatus(ctx, d, updated)
 	if IsFinal(failed) { // The status itself may be too large.
-		record.Shrink(&updated.Status)
+		record.ShrinkStatus(&updated.Status)
 		failed = w.patchStatus(ctx, d, updated)
 	}
 	return errors.Join(err, client.IgnoreNotFound(failed))
@@ -44,8 +44,8 @@ func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string
 
 // Accepted removes the condition that Refused has set for this reason. It writes nothing if there is none.
 func (w Writer) Accepted(ctx context.Context, d *v1alpha1.Dispatch, reason string) error {
-	if !record.IsRefused(&d.Status, reason) {
+	if !record.IsWriteRefused(&d.Status, reason) {
 		return nil
 	}
-	return w.UpdateStatus(ctx, d, record.Accept)
+	return w.UpdateStatus(ctx, d, record.ClearWriteRefused)
 }

@@ -49,7 +49,7 @@ func (w Writer) Patch(ctx context.Context, before, after *v1alpha1.Dispatch) err
 // Release removes the finalizer of a deleted Dispatch. The copy has a Tombstone, or ReleaseCopy says that it is gone.
 func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
 	updated := d.DeepCopy()
-	record.Release(updated)
+	record.RemoveGuard(updated)
 	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
 	if err := w.Hub.Patch(ctx, updated, patch, FieldOwner); err != nil {
 		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
@@ -93,9 +93,9 @@ func (w Writer) delete(ctx context.Context, d *v1alpha1.Dispatch, exactly client
 // Dispatch.
 func (w Writer) UpdateStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
 	updated := d.DeepCopy()
-	record.Rewrite(&updated.Status)
+	record.ClearOutdatedRefusal(&updated.Status)
 	change(&updated.Status)
-	record.Bound(&updated.Status)
+	record.BoundStatus(&updated.Status)
 	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
 		return nil
 	}

@@ -79,7 +79,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 // say writes the condition WorkerLost. It records an Event if the reason is new.
 func (r *Reconciler) say(ctx context.Context, f *jobObservation, decided decision) error {
 	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		record.Lose(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
+		record.SetWorkerLost(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
 	})
 	if err != nil {
 		return err

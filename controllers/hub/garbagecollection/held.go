@@ -23,7 +23,7 @@ func (q *Quarantine) sayHeld(ctx context.Context, d *v1alpha1.Dispatch, at v1alp
 		return // The status says something more important.
 	}
 	err := records.Writer{Hub: q.Hub, Clock: q.Clock}.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		record.HoldBack(status, d, heldWords(client.ObjectKeyFromObject(d), at), q.Clock.Now())
+		record.SetHeldBack(status, d, heldWords(client.ObjectKeyFromObject(d), at), q.Clock.Now())
 	})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		log.FromContext(ctx).Error(err, "Saying why a job gets no copy did not work", "dispatch", client.ObjectKeyFromObject(d))

@@ -57,6 +57,6 @@ func (s *stopper) awaitEnd(ctx context.Context) (time.Duration, error) {
 	}
 	return due, s.records.UpdateStatus(ctx, s.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
 		s.seen.setCopyUID(status)
-		record.SetAwaited(status, s.seen.dispatch, e.words, now)
+		record.SetAwaitingEnd(status, s.seen.dispatch, e.words, now)
 	})
 }

@@ -137,7 +137,7 @@ func TestHealthIsNotStale(t *testing.T) {
 	s.stall(t, &pullFailed)
 	s.gathered(t)
 	d := s.dispatch(t)
-	record.Lose(&d.Status, d, v1alpha1.ReasonHold, "it does not answer", s.Clock.Now())
+	record.SetWorkerLost(&d.Status, d, v1alpha1.ReasonHold, "it does not answer", s.Clock.Now())
 	healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy)
 	if healthy.Status != metav1.ConditionUnknown || !strings.Contains(healthy.Message, "registry.invalid") {
 		t.Errorf("a lost worker leaves %+v, want Unknown with its last words", healthy)

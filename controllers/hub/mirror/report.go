@@ -58,7 +58,7 @@ func (r *reporter) reportRunning(ctx context.Context) (time.Duration, error) {
 		before := status.Stops
 		r.setCopied(status)
 		stopped = status.Stops > before
-		record.GoOn(status)
+		record.ClearEvicting(status)
 		status.Phase, status.Reason = r.seen.phaseAt(status)
 		if healthy != nil {
 			record.SetHealth(status, r.seen.dispatch, *healthy, r.clock.Now())
@@ -96,7 +96,7 @@ func (r *reporter) progressDue() time.Duration {
 // giving the attempt up, and only one of the two writes succeeds. The write wakes us.
 func (r *reporter) reportReturned(ctx context.Context) error {
 	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
-		record.Return(status, r.seen.dispatch)
+		record.ClearWorkerLost(status, r.seen.dispatch)
 	})
 }
 
@@ -106,7 +106,7 @@ func (r *reporter) reportEvicting(ctx context.Context) error {
 		if r.seen.copy != nil && !r.seen.dispatch.WasCopied() {
 			r.setCopied(status)
 		}
-		record.Stop(status, r.seen.dispatch, r.evictionMessage(), r.clock.Now())
+		record.SetEvicting(status, r.seen.dispatch, r.evictionMessage(), r.clock.Now())
 	})
 }
 
@@ -114,7 +114,7 @@ func (r *reporter) reportEvicting(ctx context.Context) error {
 func (r *reporter) reportKept(ctx context.Context, refusal error) error {
 	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.seen.setCopyUID(status)
-		record.SetKept(status, r.seen.dispatch, refusalWords(refusal), r.clock.Now())
+		record.SetDeletionRefused(status, r.seen.dispatch, refusalWords(refusal), r.clock.Now())
 	})
 }
 
@@ -179,7 +179,7 @@ func (r *reporter) setCopied(status *v1alpha1.DispatchStatus) {
 	r.seen.showProgress(status)
 	r.seen.setCopyUID(status)
 	if r.seen.copy != nil && r.seen.job != nil && r.seen.isHeld() && r.seen.held.message != "" {
-		record.SetHeld(status, r.seen.dispatch, r.seen.held.reason, r.seen.held.on(r.cluster), r.clock.Now())
+		record.SetQueued(status, r.seen.dispatch, r.seen.held.reason, r.seen.held.on(r.cluster), r.clock.Now())
 		return
 	}
 	record.SetCopied(status, r.seen.dispatch, r.clock.Now())

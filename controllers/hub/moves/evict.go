@@ -195,7 +195,7 @@ type said struct {
 func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.ClusterExplanation) error {
 	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
 	state := r.workers[d.Spec.Cluster]
-	if record.Stays(d) && state.said[d.Spec.TrainJob.UID] == now {
+	if record.HasNoRoomElsewhere(d) && state.said[d.Spec.TrainJob.UID] == now {
 		return nil
 	}
 	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other worker; ", d.Spec.Cluster)
@@ -203,7 +203,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 		message += fmt.Sprintf("the nearest is worker %s: ", answer.Cluster)
 	}
 	err := r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		record.Stay(status, d, message+answer.Message, r.Clock.Now())
+		record.SetNoRoomElsewhere(status, d, message+answer.Message, r.Clock.Now())
 	})
 	if err == nil {
 		state.said[d.Spec.TrainJob.UID] = now
@@ -213,10 +213,10 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 
 // clear takes back the message on a job that was to leave, because the job may stay now.
 func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
-	if !record.Stays(d) {
+	if !record.HasNoRoomElsewhere(d) {
 		return nil
 	}
-	return r.writeStatus(ctx, d, record.NeedNotGo)
+	return r.writeStatus(ctx, d, record.ClearNoRoomElsewhere)
 }
 
 // writeStatus writes a Dispatch's status if change changes it. A Dispatch that is gone needs no write.

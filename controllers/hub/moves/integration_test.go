@@ -138,7 +138,7 @@ func TestDrainIsNotHeldUpForEver(t *testing.T) {
 		"StopsSlowly": func(t *testing.T, s *scene, job string) {
 			t.Helper()
 			d := s.Dispatch(t, job)
-			record.Stop(&d.Status, d, "its pods are ending", s.Clock.Now())
+			record.SetEvicting(&d.Status, d, "its pods are ending", s.Clock.Now())
 			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), d))
 		},
 		"GetsNoWorker": func(t *testing.T, s *scene, job string) {
@@ -234,7 +234,7 @@ func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 		t.Errorf("asked about %q, want one of those that are alike and the other", s.room.asked)
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		if !record.Stays(s.Dispatch(t, name)) {
+		if !record.HasNoRoomElsewhere(s.Dispatch(t, name)) {
 			t.Errorf("%s does not say that it stays", name)
 		}
 	}
@@ -251,7 +251,7 @@ func TestDrainIsTakenBack(t *testing.T) {
 	s.room.lacks = map[string]string{"stays": "lacks room"}
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "there is room for it", "goes Drained")
-	if !record.Stays(s.Dispatch(t, "stays")) {
+	if !record.HasNoRoomElsewhere(s.Dispatch(t, "stays")) {
 		t.Fatal("nothing is said of the job that stays")
 	}
 	s.ChangeWorker(t, worker, undrain)

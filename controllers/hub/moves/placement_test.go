@@ -193,7 +193,7 @@ func TestDrainWithPlacement(t *testing.T) {
 			last = name
 		}
 	}
-	stays := s.await(t, last, "it stays and says so", record.Stays)
+	stays := s.await(t, last, "it stays and says so", record.HasNoRoomElsewhere)
 	if condition := meta.FindStatusCondition(stays.Status.Conditions, v1alpha1.DispatchEvicting); condition.Reason != v1alpha1.ReasonNoRoomElsewhere {
 		t.Errorf("the condition is %+v, want %s", condition, v1alpha1.ReasonNoRoomElsewhere)
 	}

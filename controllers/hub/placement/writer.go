@@ -162,7 +162,7 @@ func (w *writer) withoutWorker(ctx context.Context, f observation, job *queue.Jo
 	if err != nil {
 		return nil, err
 	}
-	record.Withdraw(d, job.Priority, copied(job.PodSets))
+	record.Unplace(d, job.Priority, copied(job.PodSets))
 	return d, w.write(ctx, f, d)
 }
 

@@ -230,7 +230,7 @@ func (p *placer) placed(job *unstructured.Unstructured, d *v1alpha1.Dispatch, wo
 // withdraw says that a job waits, and why.
 func (p *placer) withdraw(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, reason string) error {
 	after := p.edited(job, d)
-	record.Withdraw(after, after.Spec.Priority, after.Spec.PodSets)
+	record.Unplace(after, after.Spec.Priority, after.Spec.PodSets)
 	if d == nil || !equality.Semantic.DeepEqual(d, after) {
 		if err := p.write(ctx, d, after); err != nil {
 			return err
