@@ -21,8 +21,8 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	if c.strict.holds(c, &e.Job) {
 		return c.strict.queued(), true
 	}
-	if first := e == c.head(); first || c.told.entry == nil {
-		return c.answer, first && c.told.entry == e
+	if first := e == c.head(); first || c.reported.entry == nil {
+		return c.answer, first && c.reported.entry == e
 	}
 	if e.reservation != nil {
 		return e.reservation.answer(c.raw), true
@@ -38,13 +38,14 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 // holdsBack says whether a reason of the first job of a class makes the other jobs of the class wait for the first job.
 func holdsBack(reason string) bool { return v1alpha1.ReasonKindOf(reason).HoldsBack() }
 
-// tell reports the answer for the first job of a class if it has changed, and the same for the other jobs.
-func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
-	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
+// report adds an outcome for the first job of a class if its answer has changed, and outcomes for the other jobs if
+// their reason has changed too.
+func (p *pass) report(c *class, preemption *dispatch.Preemption) {
+	last, now := c.reported, report{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
 	if last == now && preemption == nil {
 		return
 	}
-	c.told = now
+	c.reported = now
 	p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
 	if last.entry == nil || last.reason == now.reason || holdsBack(last.reason) && holdsBack(now.reason) {
 		return

@@ -69,7 +69,7 @@ func (y *yard) occupy() {
 // fill puts jobs on the waiting list until it has so many.
 func (y *yard) fill(waiting int) {
 	for y.Len() < waiting {
-		y.Stand(y.job(y.demand(), int32(y.IntN(3))))
+		y.Enter(y.job(y.demand(), int32(y.IntN(3))))
 	}
 }
 
@@ -182,8 +182,8 @@ func BenchmarkIdleEvent(b *testing.B) {
 	b.ReportMetric(float64(costs[2])/float64(costs[0]), "100000:1000")
 }
 
-// BenchmarkStand adds a job to the end of a long waiting list, and removes it.
-func BenchmarkStand(b *testing.B) {
+// BenchmarkEnter adds a job to the end of a long waiting list, and removes it.
+func BenchmarkEnter(b *testing.B) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -193,7 +193,7 @@ func BenchmarkStand(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		y.Stand(y.job(y.demands[0], 0))
+		y.Enter(y.job(y.demands[0], 0))
 		y.Leave(types.NamespacedName{Namespace: "default", Name: fmt.Sprint("job-", y.born)})
 	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100_000, "bytes/waiting")

@@ -29,27 +29,27 @@ type class struct {
 	fresh bool
 	// raw is the decision of the workers.
 	raw dispatch.Decision
-	// answer is what the first job waits for. told is the last report of it.
-	answer dispatch.Decision
-	told   told
+	// answer is what the first job waits for. reported is the last report of it.
+	answer   dispatch.Decision
+	reported report
 	// blocker is the worker that the answer names: it has room for the class, but holds it for a job before, or jobs are
 	// being stopped there to make room. Empty: there is none.
 	blocker v1alpha1.ClusterName
 	// searched: no worker has jobs that the class could preempt. unreservable: no worker can be held for the class.
 	// Changed workers are asked again.
 	searched, unreservable bool
-	// witness is a worker on which the first job would fit if no job ran there. Only strict policies need it.
-	witness v1alpha1.ClusterName
+	// fitsEmptyOn is a worker on which the first job would fit if no job ran there. Only strict policies need it.
+	fitsEmptyOn v1alpha1.ClusterName
 
-	// queued: the class is on the agenda. considered is the last round that decided about its first job.
+	// queued: the class is on the worklist. considered is the last round that decided about its first job.
 	queued     bool
 	considered uint64
 	// visited is the last walk through its strict list that reached the class.
 	visited uint64
 }
 
-// told is the last report about a class, and the job that it was about.
-type told struct {
+// report is the last report about a class, and the job that it was about.
+type report struct {
 	entry           *entry
 	reason, message string
 }

@@ -4,7 +4,7 @@
 // Package queue keeps the jobs that wait for a worker, in order. It decides about them again when a change could help
 // them.
 //
-// Stand puts a job on the waiting list, and Leave removes it. Pass decides with package dispatch about the workers of a
+// Enter puts a job on the waiting list, and Leave removes it. Pass decides with package dispatch about the workers of a
 // Fleet, and tells the Fleet what it has placed. Then Answer says for each waiting job what it waits for. Call Pass
 // when jobs or workers have changed, and at the time that Next returns. The package does no I/O, and time is an
 // argument. The manager uses it with real workers, and test/simulation with simulated ones.
@@ -50,7 +50,7 @@
 // worker, some microseconds for each different request, and a sort of the classes that may fit.
 //
 // Measured with 100,000 waiting jobs of 300 classes on two cores, with the costs of the tests' Fleet and of garbage
-// collection (BenchmarkDrain, BenchmarkIdleEvent, BenchmarkStand):
+// collection (BenchmarkDrain, BenchmarkIdleEvent, BenchmarkEnter):
 //
 //	jobs that end and those that follow, 100 workers of 64 nodes    10,000 placements/s, 43 KB, 344 allocations each
 //	the same with 1,000 workers                                     7,100 placements/s

@@ -24,7 +24,7 @@ type Outcome struct {
 // placed, and the jobs with a new answer: the first of a class, and all its jobs if they wait for something else now.
 // After a panic over one worker Pass does without the worker, see Fleet.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
-	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
+	p := &pass{q: q, now: now, fleet: fleet, places: q.places, worklist: q.worklist, lowest: map[int]int64{}}
 	q.now = now
 	for {
 		panicked := p.run()
@@ -35,7 +35,7 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 		p.restart()
 	}
 	clear(q.places)
-	q.agenda = p.agenda
+	q.worklist = p.worklist
 	return p.outcomes
 }
 
@@ -43,7 +43,7 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 func (p *pass) run() (panicked *dispatch.WorkerPanic) {
 	defer func() { panicked = dispatch.BlamedOn(recover()) }()
 	q := p.q
-	p.look()
+	p.findChanged()
 	for {
 		p.round()
 		if len(p.again) == 0 {
@@ -64,11 +64,11 @@ func (p *pass) run() (panicked *dispatch.WorkerPanic) {
 
 // restart makes the pass decide about all jobs again. What it has placed stays.
 func (p *pass) restart() {
-	for _, c := range p.agenda {
+	for _, c := range p.worklist {
 		c.queued = false
 	}
-	clear(p.agenda)
-	p.agenda, p.changed, p.again = p.agenda[:0], nil, nil
+	clear(p.worklist)
+	p.worklist, p.changed, p.again = p.worklist[:0], nil, nil
 	clear(p.places)
 	clear(p.lowest)
 	for _, c := range p.q.classes {
@@ -89,15 +89,15 @@ type pass struct {
 	again []int
 	// afresh: Pass decides about all classes.
 	afresh   bool
-	agenda   agenda
+	worklist worklist
 	outcomes []Outcome
 	few      []dispatch.Worker // Scratch.
 	places   places
 	lowest   map[int]int64 // The lowest priority of the jobs on a worker, if it was computed.
 }
 
-// look finds the workers that have changed since the last pass.
-func (p *pass) look() {
+// findChanged finds the workers that have changed since the last pass.
+func (p *pass) findChanged() {
 	q := p.q
 	q.rounds++
 	p.workers = p.fleet.Workers()
@@ -154,7 +154,7 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// putAllBlocked adds to the agenda what may wait for a worker that is gone: classes with a blocker, and strict lists.
+// putAllBlocked adds to the worklist what may wait for a worker that is gone: classes with a blocker, and strict lists.
 func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
@@ -193,17 +193,17 @@ func (p *pass) round() {
 		}
 	}
 	p.help(p.changed, nil)
-	for len(p.agenda) > 0 {
-		p.consider(p.agenda.pop())
+	for len(p.worklist) > 0 {
+		p.consider(p.worklist.pop())
 	}
 }
 
-// put adds a class to the agenda. For a class of a strict policy, it adds the first class of the policy.
+// put adds a class to the worklist. For a class of a strict policy, it adds the first class of the policy.
 func (p *pass) put(c *class) {
 	if c.strict != nil {
 		p.walk(c.strict)
 	} else if c.considered != p.q.rounds {
-		p.agenda.add(c)
+		p.worklist.add(c)
 	}
 }
 
@@ -212,11 +212,11 @@ func (p *pass) walk(l *strictList) {
 	if l.walked != p.q.rounds {
 		l.walked = p.q.rounds
 		l.walks++
-		p.agenda.add(l.next(p.q.rounds))
+		p.worklist.add(l.next(p.q.rounds))
 	}
 }
 
-// help adds to the agenda the classes that a change of workers could help: all, or only those behind a job in order.
+// help adds to the worklist the classes that a change of workers could help: all, or only those behind a job in order.
 func (p *pass) help(changed []int, behind *entry) {
 	if len(changed) == 0 {
 		return
@@ -272,9 +272,9 @@ func (p *pass) consider(c *class) {
 
 // advance continues a walk through a strict list, up to the first class that holds back the classes behind it.
 func (p *pass) advance(l *strictList, c *class) {
-	if len(c.entries) == 0 || c.considered != p.q.rounds || c.witness == "" {
+	if len(c.entries) == 0 || c.considered != p.q.rounds || c.fitsEmptyOn == "" {
 		if next := l.next(p.q.rounds); next != nil {
-			p.agenda.add(next)
+			p.worklist.add(next)
 			return
 		}
 		c = nil
@@ -287,7 +287,7 @@ func (p *pass) advance(l *strictList, c *class) {
 		if other.considered != p.q.rounds {
 			delete(p.q.pending, other)
 			other.answer = l.queued()
-			p.tell(other, nil)
+			p.report(other, nil)
 		}
 	}
 }
@@ -353,7 +353,7 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	if len(c.entries) > 0 {
 		c.considered = 0
 		if c.strict == nil {
-			p.agenda.add(c)
+			p.worklist.add(c)
 		}
 	}
 }
@@ -377,10 +377,10 @@ func (p *pass) wait(e *entry, decision dispatch.Decision) {
 		c.raw, c.fresh = decision, false
 	}
 	if c.strict != nil {
-		c.findWitness(p, all)
+		c.findEmptyFit(p, all)
 	}
 	preemption := p.preempt(e)
 	p.reserveIfDue(e)
 	c.answer = p.answer(e)
-	p.tell(c, preemption)
+	p.report(c, preemption)
 }

@@ -92,11 +92,11 @@ func TestShuffle(t *testing.T) {
 			if s.what == "policy" { // All jobs come to the waiting list again.
 				for _, j := range plain.waiting {
 					plain.Leave(j.Key())
-					plain.Stand(j)
+					plain.Enter(j)
 				}
 				for _, at := range r.Perm(len(other.waiting)) {
 					other.Leave(other.waiting[at].Key())
-					other.Stand(other.waiting[at])
+					other.Enter(other.waiting[at])
 				}
 			}
 			if !slices.Equal(plain.log, other.log) {

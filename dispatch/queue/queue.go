@@ -38,10 +38,10 @@ type Queue struct {
 	seen  []seenWorker
 	index map[v1alpha1.ClusterName]int
 	// ready: at least one worker is Ready.
-	ready  bool
-	rounds uint64
-	places places // Scratch.
-	agenda agenda // Scratch.
+	ready    bool
+	rounds   uint64
+	places   places   // Scratch.
+	worklist worklist // Scratch.
 
 	reservations map[v1alpha1.ClusterName]*reservation
 	// released has workers that may have room for other jobs because a reservation has ended or changed.
@@ -94,9 +94,9 @@ func (q *Queue) Keys() []types.NamespacedName {
 	return keys
 }
 
-// Stand puts a job on the waiting list. If the TrainJob is on it already, it keeps its Since and reservation. If also
-// Class, priority and its policy's rules about waiting are unchanged, it keeps its answer, and Stand returns false.
-func (q *Queue) Stand(job Job) bool {
+// Enter puts a job on the waiting list. If the TrainJob is on it already, it keeps its Since and reservation. If also
+// Class, priority and its policy's rules about waiting are unchanged, it keeps its answer, and Enter returns false.
+func (q *Queue) Enter(job Job) bool {
 	known := q.entries[job.Key()]
 	same := known != nil && known.UID == job.UID
 	if same {

@@ -355,28 +355,28 @@ func TestNext(t *testing.T) {
 	want("which leaves", time.Time{})
 }
 
-// TestStand: a job that is on the waiting list already keeps its place and its reservation.
-func TestStand(t *testing.T) {
+// TestEnter: a job that is on the waiting list already keeps its place and its reservation.
+func TestEnter(t *testing.T) {
 	s := newScene(t, 2)
 	s.stand(made{name: "x", pods: 1, gpus: 8})
 	s.pass(0)
 	big := made{name: "big", team: "impatient", pods: 2, gpus: 8}
 	s.stand(big)
 	s.pass(10)
-	if again := big.job(); s.Stand(again) || s.Len() != 1 {
+	if again := big.job(); s.Enter(again) || s.Len() != 1 {
 		t.Error("the same job is on the waiting list twice")
 	}
 	s.check(t, "it has a reservation", []string{"a for big"}, s.held())
 	late := big.job()
 	late.Priority, late.Since = 5, s.now
-	if !s.Stand(late) || s.Len() != 1 {
+	if !s.Enter(late) || s.Len() != 1 {
 		t.Error("another priority is nothing new")
 	}
 	s.pass(0)
 	s.check(t, "it keeps its reservation", []string{"a for big"}, s.held())
 	another := big.job()
 	another.UID, another.Since = "another", s.now
-	s.Stand(another)
+	s.Enter(another)
 	s.pass(0)
 	s.check(t, "another job of the same name has waited for no time", nil, s.held())
 	if got := s.Keys(); !slices.Equal(got, []types.NamespacedName{key("big")}) {

@@ -30,7 +30,7 @@ func first(a, b *queue.Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-func (r *reference) Stand(job queue.Job) bool {
+func (r *reference) Enter(job queue.Job) bool {
 	var held v1alpha1.ClusterName // The worker that is held for the job stays held.
 	for name, holder := range r.held {
 		if holder.UID == job.UID {

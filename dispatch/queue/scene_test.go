@@ -67,7 +67,7 @@ func (m made) job() queue.Job {
 
 func (s *scene) stand(jobs ...made) {
 	for _, m := range jobs {
-		s.Stand(m.job())
+		s.Enter(m.job())
 	}
 }
 
@@ -148,7 +148,7 @@ func (s *scene) act(a act) {
 		old := s.Queue
 		s.Queue = queue.New()
 		for _, key := range old.Keys() {
-			s.Stand(*old.Job(key))
+			s.Enter(*old.Job(key))
 		}
 	}
 }

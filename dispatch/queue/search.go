@@ -36,19 +36,19 @@ func (p *pass) fitsEmpty(e *entry, at int) bool {
 	})
 }
 
-// findWitness searches a worker on which the first job of a class would fit if no job ran there.
-func (c *class) findWitness(p *pass, all bool) {
-	if c.witness != "" {
-		at, known := p.q.index[c.witness]
+// findEmptyFit searches a worker on which the first job of a class would fit if no job ran there.
+func (c *class) findEmptyFit(p *pass, all bool) {
+	if c.fitsEmptyOn != "" {
+		at, known := p.q.index[c.fitsEmptyOn]
 		if known && (p.q.seen[at].changed != p.q.rounds && !all || p.fitsEmpty(c.head(), at)) {
 			return
 		}
-		c.witness, all = "", true
+		c.fitsEmptyOn, all = "", true
 	}
 	p.each(all, func(at int) bool {
 		if p.fitsEmpty(c.head(), at) {
-			c.witness = p.workers[at].Name
+			c.fitsEmptyOn = p.workers[at].Name
 		}
-		return c.witness == ""
+		return c.fitsEmptyOn == ""
 	})
 }

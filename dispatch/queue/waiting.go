@@ -74,7 +74,7 @@ func (c *class) countReasons(jobs map[string]int) {
 		return
 	}
 	reason := ""
-	if c.told.entry != nil {
+	if c.reported.entry != nil {
 		reason = c.answer.Reason
 	}
 	jobs[reason]++
@@ -108,7 +108,7 @@ func devicesOf(podSets []v1alpha1.PodSet) dispatch.Resources {
 func (q *Queue) First(limit int) []Job {
 	var heads []*entry
 	for _, c := range q.classes {
-		if c.told.entry != nil && holdsBack(c.answer.Reason) {
+		if c.reported.entry != nil && holdsBack(c.answer.Reason) {
 			heads = append(heads, c.head())
 		}
 	}

@@ -43,7 +43,7 @@ func newSteps(seed uint64, count int) []step {
 
 // decider is Queue or its reference.
 type decider interface {
-	Stand(job queue.Job) bool
+	Enter(job queue.Job) bool
 	Leave(key types.NamespacedName)
 	Pass(now time.Time, fleet queue.Fleet) []queue.Outcome
 	HeldFor(worker v1alpha1.ClusterName, job *queue.Job) *queue.Job
@@ -190,7 +190,7 @@ func (w *world) stand(j queue.Job) {
 	j.Class = fmt.Sprint(j.PodSets, j.Excluded, policy)
 	w.waiting = slices.DeleteFunc(w.waiting, func(other queue.Job) bool { return other.UID == j.UID })
 	w.waiting = append(w.waiting, j)
-	w.Stand(j)
+	w.Enter(j)
 }
 
 func pick[T any](from []T, n uint64) (T, bool) {

@@ -159,7 +159,7 @@ func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 			d.Changed()
 		}
 	}
-	if d.list.Stand(job) {
+	if d.list.Enter(job) {
 		d.Changed()
 	}
 	_, decided = d.list.Answer(job.Key())

@@ -67,7 +67,7 @@ func TestPanicOverOneWorker(t *testing.T) {
 	}}
 	list := queue.New()
 	stand := func(name string) {
-		list.Stand(queue.Job{Class: name, Since: clock.Now(), Policies: policies, Job: dispatch.Job{
+		list.Enter(queue.Job{Class: name, Since: clock.Now(), Policies: policies, Job: dispatch.Job{
 			UID: types.UID(name), Name: name, Namespace: "team", PodSets: []v1alpha1.PodSet{{Name: "node", Count: 1}},
 		}})
 	}

@@ -86,7 +86,7 @@ func decideOn(t *testing.T, report *v1alpha1.CapacityReport) (placed int) {
 				if labels != nil {
 					name += "-queued"
 				}
-				list.Stand(queue.Job{Class: name, Since: clock.Now(), Policies: policies, Job: dispatch.Job{
+				list.Enter(queue.Job{Class: name, Since: clock.Now(), Policies: policies, Job: dispatch.Job{
 					UID: types.UID(name), Name: name, Namespace: "team", Labels: labels, Priority: 10, PodSets: pods,
 				}})
 			}

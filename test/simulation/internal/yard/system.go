@@ -74,7 +74,7 @@ func (s *System) Arrive(job *stream.Job) {
 	name := strconv.Itoa(job.ID)
 	waits := dispatch.JobOf(&metav1.ObjectMeta{UID: types.UID(name), Namespace: namespace, Name: name}, nil)
 	waits.Priority, waits.PodSets = job.Priority, podSets
-	s.queue.Stand(queue.Job{
+	s.queue.Enter(queue.Job{
 		Job: waits, Class: shape, Policies: s.policies, Created: began.Add(job.Submitted), Since: began.Add(s.world.Now()),
 	})
 }

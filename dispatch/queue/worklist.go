@@ -5,37 +5,37 @@ package queue
 
 import "container/heap"
 
-// agenda has the classes that the round still has to consider. It is a heap, with the class whose first job is the
+// worklist has the classes that the round still has to consider. It is a heap, with the class whose first job is the
 // first in order on top. The first job of a class must not change while the class is in it.
-type agenda []*class
+type worklist []*class
 
-func (a *agenda) add(c *class) {
+func (a *worklist) add(c *class) {
 	if !c.queued {
 		c.queued = true
 		heap.Push(a, c)
 	}
 }
 
-func (a *agenda) pop() *class {
+func (a *worklist) pop() *class {
 	c := heap.Pop(a).(*class)
 	c.queued = false
 	return c
 }
 
 // Len implements heap.Interface.
-func (a agenda) Len() int { return len(a) }
+func (a worklist) Len() int { return len(a) }
 
 // Less implements heap.Interface.
-func (a agenda) Less(i, j int) bool { return a[i].head().isBefore(a[j].head()) }
+func (a worklist) Less(i, j int) bool { return a[i].head().isBefore(a[j].head()) }
 
 // Swap implements heap.Interface.
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a worklist) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
 
 // Push implements heap.Interface.
-func (a *agenda) Push(x any) { *a = append(*a, x.(*class)) }
+func (a *worklist) Push(x any) { *a = append(*a, x.(*class)) }
 
 // Pop implements heap.Interface.
-func (a *agenda) Pop() any {
+func (a *worklist) Pop() any {
 	last := len(*a) - 1
 	x := (*a)[last]
 	(*a)[last] = nil
