@@ -185,7 +185,7 @@ func (h *validator) created(ctx context.Context, job *trainer.TrainJob) (validat
 		found.Faults = append(found.Faults, kinds...)
 		return found, nil
 	}
-	r, missing, err := h.checker.LiveRecipe(ctx, local)
+	r, missing, err := h.checker.LiveRuntime(ctx, local)
 	switch {
 	case err != nil:
 		return found, err
@@ -233,7 +233,7 @@ func (h *validator) changedPatches(
 	ctx context.Context, old, job *trainer.TrainJob, indices []int, found validation.Result,
 ) (validation.Result, error) {
 	local := asCopy(job)
-	r, missing, err := h.checker.LiveRecipe(ctx, local)
+	r, missing, err := h.checker.LiveRuntime(ctx, local)
 	if err != nil || r == nil {
 		found.Add(validation.WithoutRuntime(job, missing))
 		return found, err

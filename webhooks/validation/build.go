@@ -28,8 +28,8 @@ const fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 const jobSetKind = "JobSet"
 
 // built returns the JobSet that the framework makes from a TrainJob and a runtime, ready to apply. nil: it makes none.
-func (c *Checker) built(ctx context.Context, job *trainer.TrainJob, r *Recipe) (*unstructured.Unstructured, error) {
-	ctx = context.WithValue(ctx, recipeKey{}, r)
+func (c *Checker) built(ctx context.Context, job *trainer.TrainJob, r *Runtime) (*unstructured.Unstructured, error) {
+	ctx = context.WithValue(ctx, runtimeKey{}, r)
 	objects, err := c.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
 	if err != nil {
 		return nil, err

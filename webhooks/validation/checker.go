@@ -55,7 +55,7 @@ func New(ctx context.Context, opts Options) (*Checker, error) {
 }
 
 // Form checks the form of a new TrainJob.
-func (c *Checker) Form(ctx context.Context, job *trainer.TrainJob, r *Recipe) Result {
+func (c *Checker) Form(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
 	warnings, theirs := c.opinion(ctx, job, r)
 	return Result{
 		Faults:   withOpinion(append(patchFaults(job, allPatches(job), r), envFaults(job, r)...), theirs),
@@ -64,7 +64,7 @@ func (c *Checker) Form(ctx context.Context, job *trainer.TrainJob, r *Recipe) Re
 }
 
 // ChangedForm checks the form of what an update brings: the patches with these indices, and the rest of the job.
-func (c *Checker) ChangedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *Recipe) Result {
+func (c *Checker) ChangedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *Runtime) Result {
 	_, before := c.opinion(ctx, old, r)
 	warnings, theirs := c.opinion(ctx, job, r)
 	return Result{Faults: withOpinion(patchFaults(job, indices, r), without(theirs, before)), Warnings: warnings}

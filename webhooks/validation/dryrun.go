@@ -35,7 +35,7 @@ const (
 
 // DryRun sends the objects of a new TrainJob to the API server as a dry run. A check that is not possible becomes a
 // warning: an outage must not block users, and the controller reports the same faults later.
-func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Recipe) Result {
+func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	jobSet, found := c.tryBuild(ctx, job, r)
@@ -48,7 +48,7 @@ func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Recipe) 
 }
 
 // DryRunChange sends the changed JobSet of an existing TrainJob to the API server as a dry run.
-func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Recipe) Result {
+func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	jobSet, found := c.tryBuild(ctx, job, r)
@@ -72,7 +72,7 @@ func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Re
 
 // tryBuild makes the JobSet. nil: the result says why there is none.
 func (c *Checker) tryBuild(
-	ctx context.Context, job *trainer.TrainJob, r *Recipe,
+	ctx context.Context, job *trainer.TrainJob, r *Runtime,
 ) (jobSet *unstructured.Unstructured, found Result) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -33,10 +33,10 @@ const (
 	rulePanic       = "RuntimeFrameworkPanic"
 )
 
-type recipeKey struct{}
+type runtimeKey struct{}
 
 // onPaper is the client of the webhook's own runtime framework. It reads through the given client and writes nothing.
-// For the framework, the request's runtime is the recipe in the context, and the TrainJob has no snapshot and no
+// For the framework, the request's runtime is the Runtime in the context, and the TrainJob has no snapshot and no
 // JobSet. So the framework always builds from this TrainJob and this runtime.
 type onPaper struct{ client.Client }
 
@@ -44,9 +44,9 @@ func newOnPaper(c client.Client) client.Client {
 	return onPaper{client.NewDryRunClient(c)}
 }
 
-// Get returns the recipe, no snapshot and no JobSet. It reads other objects through the client.
+// Get returns the Runtime of the context, no snapshot and no JobSet. It reads other objects through the client.
 func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	r, ok := ctx.Value(recipeKey{}).(*Recipe)
+	r, ok := ctx.Value(runtimeKey{}).(*Runtime)
 	if !ok {
 		return p.Client.Get(ctx, key, object, opts...)
 	}
@@ -90,14 +90,14 @@ func (noIndexes) IndexField(context.Context, client.Object, string, client.Index
 // opinion returns the faults that the framework's own validation finds in a TrainJob and a runtime. The framework gets
 // no old TrainJob: changes.go decides what an update may change.
 func (c *Checker) opinion(
-	ctx context.Context, job *trainer.TrainJob, r *Recipe,
+	ctx context.Context, job *trainer.TrainJob, r *Runtime,
 ) (warnings admission.Warnings, faults []Fault) {
 	defer func() {
 		if p := recover(); p != nil {
 			faults = []Fault{panicked(ctx, p, job, r)}
 		}
 	}()
-	ctx = context.WithValue(ctx, recipeKey{}, r)
+	ctx = context.WithValue(ctx, runtimeKey{}, r)
 	warnings, errs := c.runtimes[runtimeKind(job)].ValidateObjects(ctx, nil, job.DeepCopy())
 	for _, err := range errs {
 		faults = append(faults, translated(err, job, r))
@@ -106,7 +106,7 @@ func (c *Checker) opinion(
 }
 
 // panicked returns a fault that says what may be missing: the framework dereferences optional fields without a check.
-func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *Recipe) Fault {
+func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *Runtime) Fault {
 	ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
 	detail := fmt.Sprintf("the runtime framework cannot work with this TrainJob and %s: %v", r, p)
 	if policy := r.spec.MLPolicy; policy != nil && policy.Flux != nil && (job.Spec.Trainer == nil || job.Spec.Trainer.NumNodes == nil) {
@@ -124,7 +124,7 @@ func invalid(path *field.Path, detail string) *field.Error {
 
 // translated corrects the path of a framework's fault and removes values that are whole lists. The framework names
 // fields that TrainJobs do not have, and blames runtimeRef for what the TrainJob asks of the runtime.
-func translated(err *field.Error, job *trainer.TrainJob, r *Recipe) Fault {
+func translated(err *field.Error, job *trainer.TrainJob, r *Runtime) Fault {
 	better := *err
 	lacks := func(path *field.Path) Fault {
 		detail := fmt.Sprintf("%s %s; its replicated jobs are: %s", r, err.Detail, listed(r.replicatedJobs(), mostNames))
@@ -155,7 +155,7 @@ func isAt(path string, fields ...string) bool {
 }
 
 // envFaults returns faults for environment variables that the runtime's policy sets.
-func envFaults(job *trainer.TrainJob, r *Recipe) (faults []Fault) {
+func envFaults(job *trainer.TrainJob, r *Runtime) (faults []Fault) {
 	policy := r.spec.MLPolicy
 	if job.Spec.Trainer == nil || policy == nil {
 		return nil

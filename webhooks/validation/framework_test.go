@@ -47,7 +47,7 @@ func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
 	j := torchJob()
 	var panics struct{ trainerruntime.Runtime } // A call of its methods panics.
 	c := &Checker{runtimes: map[string]trainerruntime.Runtime{runtimeKind(j): panics}}
-	_, faults := c.opinion(t.Context(), j, recipeOf(nil))
+	_, faults := c.opinion(t.Context(), j, runtimeOf(nil))
 	if len(faults) != 1 || faults[0].Rule != rulePanic || !strings.Contains(faults[0].Err.Error(), "whether a field is missing") {
 		t.Errorf("got %v", faults)
 	}
@@ -58,7 +58,7 @@ func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
 func TestPriorityClassesAreNotRead(t *testing.T) {
 	c, err := New(t.Context(), Options{Client: unreadable{}, NewRuntimes: trainjob.NewRuntimes})
 	check.Must(t, err)
-	r := recipeOf(map[string][]string{"node": {"node"}})
+	r := runtimeOf(map[string][]string{"node": {"node"}})
 	r.podOf("node").PriorityClassName = "no-such-class"
 	r.spec.PodGroupPolicy = &trainer.PodGroupPolicy{}
 	r.spec.PodGroupPolicy.Volcano = &trainer.VolcanoPodGroupPolicySource{}

@@ -68,7 +68,7 @@ func allPatches(job *trainer.TrainJob) (indices []int) {
 }
 
 // patchFaults returns the faults of some patches of a TrainJob, checked against its runtime.
-func patchFaults(job *trainer.TrainJob, indices []int, r *Recipe) (faults []Fault) {
+func patchFaults(job *trainer.TrainJob, indices []int, r *Runtime) (faults []Fault) {
 	for _, i := range indices {
 		patch, path := job.Spec.RuntimePatches[i], PatchesPath.Index(i)
 		for _, err := range validation.IsDomainPrefixedPath(path.Child("manager"), patch.Manager) {
@@ -98,7 +98,7 @@ func podPath(step *field.Path) *field.Path {
 	return step.Child("template", "spec", "template", "spec")
 }
 
-func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *Recipe) (faults []Fault) {
+func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *Runtime) (faults []Fault) {
 	pod := r.podOf(step.Name)
 	if pod == nil {
 		return []Fault{unknown(rulePatchJob, path.Child("name"), step.Name, "replicated jobs of "+r.String(), r.replicatedJobs())}
@@ -139,11 +139,11 @@ func unknown(rule string, path *field.Path, name, what string, names []string) F
 }
 
 // String returns the runtime's name for messages.
-func (r *Recipe) String() string {
+func (r *Runtime) String() string {
 	return fmt.Sprintf("runtime %q", r.object.GetName())
 }
 
-func (r *Recipe) replicatedJobs() (names []string) {
+func (r *Runtime) replicatedJobs() (names []string) {
 	for _, step := range r.spec.Template.Spec.ReplicatedJobs {
 		names = append(names, step.Name)
 	}
@@ -151,7 +151,7 @@ func (r *Recipe) replicatedJobs() (names []string) {
 }
 
 // podOf returns the pod of a replicated job of the runtime, or nil if there is no such job.
-func (r *Recipe) podOf(name string) *corev1.PodSpec {
+func (r *Runtime) podOf(name string) *corev1.PodSpec {
 	steps := r.spec.Template.Spec.ReplicatedJobs
 	for i := range steps {
 		if steps[i].Name == name {

@@ -32,8 +32,8 @@ func patchedBy(patches ...trainer.RuntimePatch) *trainer.TrainJob {
 }
 
 // recipeOf returns a runtime with replicated jobs. Each has an init container "fetch" and the given containers.
-func recipeOf(steps map[string][]string) *Recipe {
-	r := newRecipe(&trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "r"}})
+func runtimeOf(steps map[string][]string) *Runtime {
+	r := newRuntime(&trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "r"}})
 	for name, containers := range steps {
 		step := jobsetv1alpha2.ReplicatedJob{Name: name}
 		spec := &step.Template.Spec.Template.Spec
@@ -49,7 +49,7 @@ func recipeOf(steps map[string][]string) *Recipe {
 const inFirstStep = "trainingRuntimeSpec.template.spec.replicatedJobs[0]."
 
 func TestPatchOfUnknownNameTellsTheNearest(t *testing.T) {
-	r := recipeOf(map[string][]string{"node": {"node", "sidecar"}, "launcher": {"launcher"}})
+	r := runtimeOf(map[string][]string{"node": {"node", "sidecar"}, "launcher": {"launcher"}})
 	env := []corev1.EnvVar{{Name: "A", Value: "1"}}
 	cases := map[string]struct {
 		reason  string

@@ -16,7 +16,7 @@ import (
 
 // Surprises warns of a TrainJob that runs, but not as its owner may think. What the runtime framework makes of job and
 // runtime was read in trainer v2.3.0, and is tried in TestSurprises.
-func (c *Checker) Surprises(job *trainer.TrainJob, r *Recipe) (found Result) {
+func (c *Checker) Surprises(job *trainer.TrainJob, r *Runtime) (found Result) {
 	nodes := nodesOf(job, r.spec.MLPolicy)
 	if kind := rendezvousOf(r.spec.MLPolicy); kind != "" && job.Spec.Trainer == nil && nodes > 1 && trainerStep(r) != nil {
 		found.Warn("spec.trainer: it is absent, so the %d pods get no rendezvous settings of the %s runtime %s, and each of them trains "+
@@ -41,7 +41,7 @@ func (c *Checker) Surprises(job *trainer.TrainJob, r *Recipe) (found Result) {
 }
 
 // warnOfPorts warns of a port that the framework replaces by its own: it takes two ports without a name for one.
-func (a *Result) warnOfPorts(job *trainer.TrainJob, r *Recipe) {
+func (a *Result) warnOfPorts(job *trainer.TrainJob, r *Runtime) {
 	step := trainerStep(r)
 	if step == nil || job.Spec.Trainer == nil || rendezvousOf(r.spec.MLPolicy) == "" {
 		return
@@ -65,7 +65,7 @@ func (a *Result) warnOfPorts(job *trainer.TrainJob, r *Recipe) {
 
 // SurprisesElsewhere warns of what surprises only on workers with the Kubeflow Trainer: it forgets that a job has failed
 // when the JobSet is deleted.
-func SurprisesElsewhere(r *Recipe) (found Result) {
+func SurprisesElsewhere(r *Runtime) (found Result) {
 	if ttl := r.spec.Template.Spec.TTLSecondsAfterFinished; ttl != nil {
 		found.Warn("spec.runtimeRef: %s has ttlSecondsAfterFinished %d. On workers with the Kubeflow Trainer a failed job runs again and again, "+
 			"each time after that many seconds: remove it there", r, *ttl)
@@ -75,7 +75,7 @@ func SurprisesElsewhere(r *Recipe) (found Result) {
 
 // ServiceSurprise warns of a Service of the subdomain's name that is there already. JobSet takes it for its own, and
 // pods find each other only by a headless one. A Service that may not be read is no surprise.
-func (c *Checker) ServiceSurprise(ctx context.Context, job *trainer.TrainJob, r *Recipe) (found Result) {
+func (c *Checker) ServiceSurprise(ctx context.Context, job *trainer.TrainJob, r *Runtime) (found Result) {
 	name := job.Name
 	if network := r.spec.Template.Spec.Network; network != nil {
 		if !ptr.Deref(network.EnableDNSHostnames, true) {
@@ -124,7 +124,7 @@ func nodesOf(job *trainer.TrainJob, policy *trainer.MLPolicy) int32 {
 }
 
 // trainerStep is the replicated job that is the trainer, nil if there is none.
-func trainerStep(r *Recipe) *jobsetv1alpha2.ReplicatedJob {
+func trainerStep(r *Runtime) *jobsetv1alpha2.ReplicatedJob {
 	for i := range r.spec.Template.Spec.ReplicatedJobs {
 		if step := &r.spec.Template.Spec.ReplicatedJobs[i]; isTrainer(step) {
 			return step

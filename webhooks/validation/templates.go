@@ -27,7 +27,7 @@ const jobSetWebhook = `admission webhook "vjobset.kb.io" denied the request: `
 // DryRunOnHub is DryRun on a hub. It sends the JobSet, if the hub has JobSet's CRD, and the pod templates. No pod runs
 // on the hub. So quotas, Pod Security, service accounts and policies of the hub do not count: a PodTemplate is validated
 // like a pod, but no admission plugin treats it as a pod.
-func (c *Checker) DryRunOnHub(ctx context.Context, job *trainer.TrainJob, r *Recipe) Result {
+func (c *Checker) DryRunOnHub(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
 	unnamed, found := c.tryBuild(ctx, job, r)
 	if unnamed == nil {
 		return found

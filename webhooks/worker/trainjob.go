@@ -73,7 +73,7 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 		found.Faults = append(found.Faults, kinds...)
 		return found, nil
 	}
-	r, missing, err := v.checker.LiveRecipe(ctx, job)
+	r, missing, err := v.checker.LiveRuntime(ctx, job)
 	if err != nil || r == nil {
 		found.Add(validation.WithoutRuntime(job, missing))
 		return found, err
@@ -102,7 +102,7 @@ func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.Train
 	if !ours && len(indices) == 0 {
 		return found, nil
 	}
-	r, missing, err := v.checker.CurrentRecipe(ctx, job)
+	r, missing, err := v.checker.CurrentRuntime(ctx, job)
 	if err != nil || r == nil {
 		found.Add(validation.WithoutRuntime(job, missing))
 		return found, err

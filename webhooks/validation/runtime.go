@@ -40,19 +40,19 @@ const (
 
 var runtimeRefPath = field.NewPath("spec", "runtimeRef")
 
-// Recipe is the runtime from which a TrainJob's JobSet is or will be built.
-type Recipe struct {
+// Runtime is the runtime from which a TrainJob's JobSet is or will be built.
+type Runtime struct {
 	// object is a TrainingRuntime or a ClusterTrainingRuntime.
 	object client.Object
 	spec   *trainer.TrainingRuntimeSpec
 }
 
-func newRecipe(object client.Object) *Recipe {
+func newRuntime(object client.Object) *Runtime {
 	switch o := object.(type) {
 	case *trainer.TrainingRuntime:
-		return &Recipe{object: o, spec: &o.Spec}
+		return &Runtime{object: o, spec: &o.Spec}
 	case *trainer.ClusterTrainingRuntime:
-		return &Recipe{object: o, spec: &o.Spec}
+		return &Runtime{object: o, spec: &o.Spec}
 	}
 	return nil
 }
@@ -98,9 +98,9 @@ func unsupported(path *field.Path, value string, supported []string) Fault {
 	return Fault{Rule: ruleRuntimeKind, Err: err}
 }
 
-// LiveRecipe returns the TrainJob's runtime, or why there is none. It asks the API server, because a cache may be late:
-// users apply a runtime and a TrainJob at the same time, and the new runtime must count.
-func (c *Checker) LiveRecipe(ctx context.Context, job *trainer.TrainJob) (*Recipe, []Fault, error) {
+// LiveRuntime returns the TrainJob's runtime, or why there is none. It asks the API server, because a cache may be
+// late: users apply a runtime and a TrainJob at the same time, and the new runtime must count.
+func (c *Checker) LiveRuntime(ctx context.Context, job *trainer.TrainJob) (*Runtime, []Fault, error) {
 	object, list := emptyRuntime(job)
 	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
 	if _, namespaced := object.(*trainer.TrainingRuntime); namespaced {
@@ -114,7 +114,7 @@ func (c *Checker) LiveRecipe(ctx context.Context, job *trainer.TrainJob) (*Recip
 	case err != nil:
 		return nil, nil, fmt.Errorf("get the runtime %q of the TrainJob: %w", key.Name, err)
 	}
-	return newRecipe(object), nil, nil
+	return newRuntime(object), nil, nil
 }
 
 // missing says that the runtime does not exist, and lists existing runtimes.
@@ -164,17 +164,17 @@ func (c *Checker) names(ctx context.Context, list client.ObjectList, options ...
 	return names, err
 }
 
-// CurrentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, or its runtime.
-func (c *Checker) CurrentRecipe(ctx context.Context, job *trainer.TrainJob) (*Recipe, []Fault, error) {
+// CurrentRuntime returns what an existing TrainJob is built from: its snapshot, as the controller does, or its runtime.
+func (c *Checker) CurrentRuntime(ctx context.Context, job *trainer.TrainJob) (*Runtime, []Fault, error) {
 	snapshot, err := c.snapshot(ctx, job)
 	if err != nil || snapshot != nil {
 		return snapshot, nil, err
 	}
-	return c.LiveRecipe(ctx, job)
+	return c.LiveRuntime(ctx, job)
 }
 
 // snapshot returns the runtime of a TrainJob's snapshot, or nil. A snapshot of an earlier TrainJob does not count.
-func (c *Checker) snapshot(ctx context.Context, job *trainer.TrainJob) (*Recipe, error) {
+func (c *Checker) snapshot(ctx context.Context, job *trainer.TrainJob) (*Runtime, error) {
 	config := &corev1.ConfigMap{}
 	err := c.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, config)
 	if apierrors.IsNotFound(err) {
@@ -190,5 +190,5 @@ func (c *Checker) snapshot(ctx context.Context, job *trainer.TrainJob) (*Recipe,
 	if err := yaml.Unmarshal([]byte(content), object); err != nil {
 		return nil, fmt.Errorf("decode the snapshot of the TrainJob's runtime: %w", err)
 	}
-	return newRecipe(object), nil
+	return newRuntime(object), nil
 }
