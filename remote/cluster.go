@@ -32,8 +32,8 @@ type target struct {
 	quota       bool
 }
 
-// trouble is an error with which the worker answers the caches. Code 0 means that the worker did not answer.
-type trouble struct {
+// requestError is an error with which the worker answers the caches. Code 0 means that the worker did not answer.
+type requestError struct {
 	code  int
 	since time.Time
 }
@@ -78,12 +78,12 @@ type Cluster struct {
 	locked struct {
 		status Status
 		target target
-		// troubles are the caches' requests that were last answered with an error, by verb and resource.
-		troubles map[call]trouble
+		// requestErrors are the caches' requests that were last answered with an error, by verb and resource.
+		requestErrors map[call]requestError
 		// excesses are the resources whose list or watch gave more than it may when it was last asked for.
 		excesses map[string]excess
-		// doubt is why the hub cannot decide with the inventory. Empty: it can.
-		doubt string
+		// inventoryFault is why the hub cannot decide with the inventory. Empty: it can.
+		inventoryFault string
 		// fault is the first panic over an event of the worker. What the caches' readers know may be wrong from then on.
 		fault string
 		// apisDue is true when the loop must ask again which APIs the worker serves.
@@ -106,7 +106,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	c.locked.target = t
-	c.locked.troubles, c.locked.excesses = map[call]trouble{}, map[string]excess{}
+	c.locked.requestErrors, c.locked.excesses = map[call]requestError{}, map[string]excess{}
 	c.locked.apisDue = true
 	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
 	c.exchange = newExchange(func() { poke(c.wake) })
@@ -186,11 +186,11 @@ func (c *Cluster) Cache() cache.Cache { return c.caches }
 // Inventory returns what the worker has and what its pods use. Status.Capacity says whether it is reliable.
 func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }
 
-// Doubt makes the status say that the inventory cannot be used, and why. An empty reason takes that back.
-func (c *Cluster) Doubt(why string, stack []byte) {
+// SetInventoryFault makes the status say that the inventory cannot be used, and why. An empty reason takes that back.
+func (c *Cluster) SetInventoryFault(why string, stack []byte) {
 	c.mu.Lock()
-	changed := c.locked.doubt != why
-	c.locked.doubt = why
+	changed := c.locked.inventoryFault != why
+	c.locked.inventoryFault = why
 	c.mu.Unlock()
 	if !changed {
 		return
@@ -271,25 +271,25 @@ func (c *Cluster) answered(request call, code int) {
 	listed := request.initial
 	request.initial = false
 	c.mu.Lock()
-	before := c.locked.troubles[request].code
+	before := c.locked.requestErrors[request].code
 	if ok := code >= 200 && code < 300; ok {
-		delete(c.locked.troubles, request)
+		delete(c.locked.requestErrors, request)
 		if request.watch && c.locked.excesses[request.resource].until.IsZero() {
 			delete(c.locked.excesses, request.resource)
 		}
 		if listed {
 			// A watch that streams the list makes a separate list unnecessary.
 			listing := call{verb: "list", resource: request.resource}
-			before = max(before, c.locked.troubles[listing].code)
-			delete(c.locked.troubles, listing)
+			before = max(before, c.locked.requestErrors[listing].code)
+			delete(c.locked.requestErrors, listing)
 		}
 		code = 0
 	} else {
 		since := c.opts.Clock.Now()
-		if known, ok := c.locked.troubles[request]; ok {
+		if known, ok := c.locked.requestErrors[request]; ok {
 			since = known.since
 		}
-		c.locked.troubles[request] = trouble{code: code, since: since}
+		c.locked.requestErrors[request] = requestError{code: code, since: since}
 	}
 	kind := c.kind(request.resource)
 	needed := !kind.optional

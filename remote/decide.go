@@ -132,8 +132,8 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 // failing decides for a worker that does not answer. A worker that answered before keeps its state for a while.
 func (f *observation) failing(before State, now time.Time, opts *Options) decision {
 	patience := time.Duration(opts.FailureThreshold-1) * opts.ProbeInterval
-	doubted := f.failures < opts.FailureThreshold || now.Sub(f.firstFailure) < patience
-	if doubted && before != Connecting && before != Unreachable {
+	mayRecover := f.failures < opts.FailureThreshold || now.Sub(f.firstFailure) < patience
+	if mayRecover && before != Connecting && before != Unreachable {
 		return decision{keep: true}
 	}
 	return decision{state: Unreachable, message: f.reason, since: f.firstFailure}

@@ -93,7 +93,7 @@ func (l *loop) observe() *route {
 		l.seen.pending = l.caches.pending()
 		l.seen.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
 	}
-	l.seen.denied, l.seen.stalled = l.troubles()
+	l.seen.denied, l.seen.stalled = l.failedRequests()
 	l.seen.excesses = l.excesses()
 	return w
 }
@@ -142,17 +142,17 @@ func (l *loop) setAPIsDue() {
 	l.locked.apisDue = true
 }
 
-// troubles returns the caches' requests that were last answered with 403, and those that have failed for longer than
-// SyncTimeout. It leaves out optional resources.
-func (l *loop) troubles() (denied, stalled []call) {
+// failedRequests returns the caches' requests that were last answered with 403, and those that have failed for longer
+// than SyncTimeout. It leaves out optional resources.
+func (l *loop) failedRequests() (denied, stalled []call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for request, trouble := range l.locked.troubles {
+	for request, failed := range l.locked.requestErrors {
 		switch {
 		case l.kind(request.resource).optional:
-		case trouble.code == http.StatusForbidden:
+		case failed.code == http.StatusForbidden:
 			denied = append(denied, request)
-		case l.opts.Clock.Since(trouble.since) >= l.opts.SyncTimeout:
+		case l.opts.Clock.Since(failed.since) >= l.opts.SyncTimeout:
 			stalled = append(stalled, request)
 		}
 	}
@@ -183,8 +183,8 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	state, message := l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if doubt := cmp.Or(l.locked.fault, l.locked.doubt); state == capacity.Known && doubt != "" {
-		return capacity.Unusable, doubt
+	if fault := cmp.Or(l.locked.fault, l.locked.inventoryFault); state == capacity.Known && fault != "" {
+		return capacity.Unusable, fault
 	}
 	return state, message
 }
@@ -194,9 +194,9 @@ func (l *loop) refusal(resource string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	code := 0
-	for request, trouble := range l.locked.troubles {
-		if request.resource == resource && (trouble.code == http.StatusNotFound || trouble.code == http.StatusForbidden) {
-			code = max(code, trouble.code)
+	for request, failed := range l.locked.requestErrors {
+		if request.resource == resource && (failed.code == http.StatusNotFound || failed.code == http.StatusForbidden) {
+			code = max(code, failed.code)
 		}
 	}
 	return code

@@ -136,7 +136,7 @@ func (d *Decider) without(decide func()) {
 func tellDoubts(doubts map[v1alpha1.ClusterName]loss, connections Connections) {
 	for name, doubt := range doubts {
 		if cluster, ok := connections.Get(name); ok {
-			cluster.Doubt(doubt.why, doubt.stack)
+			cluster.SetInventoryFault(doubt.why, doubt.stack)
 		}
 	}
 }
