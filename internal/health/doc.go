@@ -40,14 +40,14 @@
 //
 // All times are the caller's: Input.Since and the times of Jobs. They are never compared with the times of a pod,
 // which come from the clocks of API servers and nodes. Times of pods have two uses. creationTimestamp, from the API
-// server's clock, orders the pods of one place. finishedAt, from the clocks of nodes, orders pods that ended in the
+// server's clock, orders the pods of one slot. finishedAt, from the clocks of nodes, orders pods that ended in the
 // same way: Cause chooses its words by it, and nothing is decided by it.
 //
 // # Watch out
 //
 //   - Without Jobs, a container in a crash loop counts as well whenever it runs. Limits then count from Input.Since,
 //     which is too early for pods that start later, behind an initializer or a gate.
-//   - The completion index shows which pod replaces which. Each pod of a Job without indexes has a place of its own.
+//   - The completion index shows which pod replaces which. Each pod of a Job without indexes has a slot of its own.
 //
 // Jobs.jobs is under a lock.
 package health

@@ -29,7 +29,7 @@ const (
 	ContainerConfigError = "ContainerConfigError"
 	// ContainerStartFailed: a container cannot be created or started, for example because the image lacks its command.
 	ContainerStartFailed = "ContainerStartFailed"
-	// CrashLoop: a container, or one pod after the other in the same place, ends again and again.
+	// CrashLoop: a container, or one pod after the other in the same slot, ends again and again.
 	CrashLoop = "CrashLoop"
 	// Unschedulable: the scheduler has found no node for a pod for some time.
 	Unschedulable = v1alpha1.ReasonUnschedulable
@@ -102,7 +102,7 @@ var kinds = []kind{
 	{reason: NoProgress, advice: "read what the containers write: kubectl trainyard logs JOB"},
 }
 
-// rank is the place of a reason among kinds, -1 for another reason.
+// rank is the index of a reason among kinds, -1 for another reason.
 func rank(reason string) int {
 	return slices.IndexFunc(kinds, func(k kind) bool { return k.reason == reason })
 }
@@ -138,7 +138,7 @@ type Limits struct {
 	NoProgress time.Duration
 	// Unschedulable is how long a pod may be without a node after the scheduler has found none.
 	Unschedulable time.Duration
-	// CrashLoops is how many ends in one place of a job count as a crash loop.
+	// CrashLoops is how many ends in one slot of a job count as a crash loop.
 	CrashLoops int32
 }
 
@@ -198,7 +198,7 @@ type Seen struct {
 // Diagnose returns the worst trouble or nil, and after what time the answer can change without an event (0: never). It
 // depends only on its arguments, and not on the order of the pods.
 func Diagnose(in Input, limits Limits, now time.Time) (*Trouble, time.Duration) {
-	d := diagnosis{in: in, limits: limits, now: now, places: survey(in.Pods)}
+	d := diagnosis{in: in, limits: limits, now: now, slots: survey(in.Pods)}
 	var recheck time.Duration
 	for _, check := range []func(diagnosis) (*Trouble, time.Duration){
 		diagnosis.ownTroubles, diagnosis.crashLoop, diagnosis.unschedulable, diagnosis.noPodReady, diagnosis.noProgress,
@@ -219,13 +219,13 @@ type diagnosis struct {
 	in     Input
 	limits Limits
 	now    time.Time
-	places []place
+	slots  []slot
 }
 
 // ownTroubles checks what a pod shows by itself, without time and other pods.
 func (d diagnosis) ownTroubles() (*Trouble, time.Duration) {
 	for _, k := range kinds {
-		t := d.first(k.reason, func(p place) string {
+		t := d.first(k.reason, func(p slot) string {
 			if p.current.own.Reason == k.reason {
 				return p.current.own.Message
 			}
@@ -238,7 +238,7 @@ func (d diagnosis) ownTroubles() (*Trouble, time.Duration) {
 	return nil, 0
 }
 
-// crashLoop checks for places with too many ends. A container that runs again must run for settle before it counts as
+// crashLoop checks for slots with too many ends. A container that runs again must run for settle before it counts as
 // well: CrashLoopBackOff alternates with a running container, and the answer must not alternate.
 func (d diagnosis) crashLoop() (*Trouble, time.Duration) {
 	if d.limits.CrashLoops == 0 {
@@ -249,7 +249,7 @@ func (d diagnosis) crashLoop() (*Trouble, time.Duration) {
 		left = max(0, d.in.Seen.Crash.Add(settle).Sub(d.now))
 	}
 	var wait time.Duration
-	t := d.first(CrashLoop, func(p place) string {
+	t := d.first(CrashLoop, func(p slot) string {
 		switch {
 		case p.crashes < d.limits.CrashLoops || p.current.going || p.current.phase == corev1.PodSucceeded:
 			return ""
@@ -265,7 +265,7 @@ func (d diagnosis) crashLoop() (*Trouble, time.Duration) {
 }
 
 func (d diagnosis) unschedulable() (*Trouble, time.Duration) {
-	t := d.first(Unschedulable, func(p place) string {
+	t := d.first(Unschedulable, func(p slot) string {
 		if p.current.unschedulable != "" {
 			return "no node for it: " + p.current.unschedulable
 		}
@@ -276,10 +276,10 @@ func (d diagnosis) unschedulable() (*Trouble, time.Duration) {
 
 // noPodReady returns no trouble if a pod has a gate: whoever set the gate will open it.
 func (d diagnosis) noPodReady() (*Trouble, time.Duration) {
-	if !idle(d.places) {
+	if !idle(d.slots) {
 		return nil, 0
 	}
-	t := d.first(NoPodReady, func(p place) string { return "no pod is ready; this one " + p.current.waits })
+	t := d.first(NoPodReady, func(p slot) string { return "no pod is ready; this one " + p.current.waits })
 	if t == nil {
 		t = &Trouble{NoPodReady, "no pod exists"}
 	}
@@ -290,24 +290,24 @@ func (d diagnosis) noPodReady() (*Trouble, time.Duration) {
 }
 
 func (d diagnosis) noProgress() (*Trouble, time.Duration) {
-	if d.in.Progress == nil || !running(d.places) {
+	if d.in.Progress == nil || !running(d.slots) {
 		return nil, 0
 	}
 	message := fmt.Sprintf("pods run, and no progress has been reported for %s", d.limits.NoProgress)
 	return d.after(&Trouble{NoProgress, message}, d.limits.NoProgress, d.in.ProgressSeen, d.in.Seen.Running)
 }
 
-// first returns a trouble of the first place for which words returns a text. It says if other places have the trouble
+// first returns a trouble of the first slot for which words returns a text. It says if other slots have the trouble
 // too, but not how many: the number would change often.
-func (d diagnosis) first(reason string, words func(place) string) *Trouble {
-	var found *place
+func (d diagnosis) first(reason string, words func(slot) string) *Trouble {
+	var found *slot
 	var text, others string
-	for i, p := range d.places {
+	for i, p := range d.slots {
 		w := words(p)
 		switch {
 		case w == "":
 		case found == nil:
-			found, text = &d.places[i], w
+			found, text = &d.slots[i], w
 		default:
 			others = " and others"
 		}

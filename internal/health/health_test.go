@@ -176,7 +176,7 @@ func TestDiagnose(t *testing.T) {
 					`code 137)`),
 		},
 		"CrashLoop/ReplacedPods": {
-			reason: "with restartPolicy Never the Job replaces pods; those before the present one are crashes of its place",
+			reason: "with restartPolicy Never the Job replaces pods; those before the present one are crashes of its slot",
 			pods: []*corev1.Pod{
 				trainerPod(0, ready()),
 				with(trainerPod(1, failed(container(over(1, "Error", "first")))), named("p1", 3*time.Minute)),
@@ -191,7 +191,7 @@ func TestDiagnose(t *testing.T) {
 			wantRecheck: 10 * time.Minute,
 		},
 		"CrashLoop/OneByOne": {
-			reason: "failures of different places do not add up",
+			reason: "failures of different slots do not add up",
 			pods: []*corev1.Pod{
 				trainerPod(0, failed(container(over(1, "Error", "")))), trainerPod(1, failed(container(over(1, "Error", "")))),
 				trainerPod(2, failed(container(over(1, "Error", "")))), trainerPod(3, ready()),

@@ -40,7 +40,7 @@ func TestOnACluster(t *testing.T) {
 	cluster, err := clusters.Start(t.Context(), trainingCluster())
 	check.Must(t, err)
 	t.Cleanup(func() { check.Must(t, cluster.Stop()) })
-	w := newWitness(t, cluster)
+	w := newPodDiagnoser(t, cluster)
 
 	running := w.create(jobSet("running", 2, podTemplate(8, map[string]string{clusters.RunForAnnotation: "forever"})))
 	large := w.create(jobSet("large", 2, podTemplate(9, nil)))
@@ -62,7 +62,7 @@ func TestOnACluster(t *testing.T) {
 }
 
 // readWarnings checks what Events of the real Job controller say, and of a kubelet that cannot mount a volume.
-func (w *witness) readWarnings() {
+func (w *podDiagnoser) readWarnings() {
 	w.t.Helper()
 	ctx := w.t.Context()
 	poor := metav1.ObjectMeta{Namespace: "poor", Name: "no-pods"}
@@ -156,15 +156,15 @@ func jobSet(name string, nodes int32, template corev1.PodTemplateSpec) *jobsetv1
 	}
 }
 
-// witness diagnoses what a cache of pods shows, as if the jobs had begun an hour ago.
-type witness struct {
+// podDiagnoser diagnoses what a cache of pods shows, as if the jobs had begun an hour ago.
+type podDiagnoser struct {
 	t     *testing.T
 	admin client.Client
 	cache cache.Cache
 	since time.Time
 }
 
-func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
+func newPodDiagnoser(t *testing.T, cluster *clusters.Cluster) *podDiagnoser {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	check.Must(t, errors.Join(clientgoscheme.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme)))
@@ -188,16 +188,16 @@ func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
 		cancel()
 		check.Must(t, <-stopped)
 	})
-	return &witness{t: t, admin: admin, cache: pods, since: time.Now()}
+	return &podDiagnoser{t: t, admin: admin, cache: pods, since: time.Now()}
 }
 
-func (w *witness) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
+func (w *podDiagnoser) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	w.t.Helper()
 	check.Must(w.t, w.admin.Create(w.t.Context(), js))
 	return js
 }
 
-func (w *witness) diagnose(js *jobsetv1alpha2.JobSet) (*Trouble, error) {
+func (w *podDiagnoser) diagnose(js *jobsetv1alpha2.JobSet) (*Trouble, error) {
 	pods, err := List(w.t.Context(), w.cache, js)
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (w *witness) diagnose(js *jobsetv1alpha2.JobSet) (*Trouble, error) {
 }
 
 // await waits until a job has this trouble.
-func (w *witness) await(js *jobsetv1alpha2.JobSet, reason, message string) {
+func (w *podDiagnoser) await(js *jobsetv1alpha2.JobSet, reason, message string) {
 	w.t.Helper()
 	start := time.Now()
 	gomega.NewWithT(w.t).Eventually(func() (*Trouble, error) { return w.diagnose(js) }, waitLimit, 50*time.Millisecond).Should(
@@ -218,7 +218,7 @@ func (w *witness) await(js *jobsetv1alpha2.JobSet, reason, message string) {
 }
 
 // awaitReady waits until the cache has this number of ready pods of a JobSet.
-func (w *witness) awaitReady(js *jobsetv1alpha2.JobSet, want int) {
+func (w *podDiagnoser) awaitReady(js *jobsetv1alpha2.JobSet, want int) {
 	w.t.Helper()
 	gomega.NewWithT(w.t).Eventually(func(g gomega.Gomega) {
 		all, err := List(w.t.Context(), w.cache, js)

@@ -48,18 +48,18 @@ func (s *stretch) see(on bool, now time.Time) {
 // recorded is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
 // If this process has not seen the job before, it assumes that this trouble has lasted since the attempt began.
 func (m *Jobs) Observe(job types.NamespacedName, in *Input, recorded string, now time.Time) {
-	places := survey(in.Pods)
+	slots := survey(in.Pods)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, known := m.jobs[job]
 	if !known {
-		s = newHistory(in, places, recorded, now)
+		s = newHistory(in, slots, recorded, now)
 		if m.jobs == nil {
 			m.jobs = map[types.NamespacedName]*history{}
 		}
 		m.jobs[job] = s
 	}
-	s.see(in.Progress, places, now)
+	s.see(in.Progress, slots, now)
 	in.ProgressSeen = s.progressed
 	in.Seen = Seen{Idle: s.idle.from, Unscheduled: s.unscheduled.from, Running: s.running.from, Crash: s.crashed}
 }
@@ -71,8 +71,8 @@ func (m *Jobs) Forget(job types.NamespacedName) {
 	delete(m.jobs, job)
 }
 
-func newHistory(in *Input, places []place, recorded string, now time.Time) *history {
-	s := &history{crashes: crashes(places), progress: fingerprint(in.Progress), progressed: now}
+func newHistory(in *Input, slots []slot, recorded string, now time.Time) *history {
+	s := &history{crashes: crashes(slots), progress: fingerprint(in.Progress), progressed: now}
 	switch recorded {
 	case NoPodReady:
 		s.idle.on = true
@@ -86,12 +86,12 @@ func newHistory(in *Input, places []place, recorded string, now time.Time) *hist
 	return s
 }
 
-func (s *history) see(progress *trainer.TrainerStatus, places []place, now time.Time) {
-	s.idle.see(idle(places), now)
-	s.unscheduled.see(unscheduled(places), now)
-	s.running.see(running(places), now)
+func (s *history) see(progress *trainer.TrainerStatus, slots []slot, now time.Time) {
+	s.idle.see(idle(slots), now)
+	s.unscheduled.see(unscheduled(slots), now)
+	s.running.see(running(slots), now)
 	// The crashes of a deleted pod are not counted any more. A lower number is no new crash.
-	if n := crashes(places); n != s.crashes {
+	if n := crashes(slots); n != s.crashes {
 		if n > s.crashes {
 			s.crashed = now
 		}

@@ -22,34 +22,34 @@ func (p position) compare(other position) int {
 		cmp.Compare(p.name, other.name))
 }
 
-// place is a position and its pods, present and past, of the present attempt.
-type place struct {
+// slot is a position and its pods, present and past, of the present attempt.
+type slot struct {
 	current view
-	// crashes counts ends in this place: restarts of the current pod, and earlier pods that failed by themselves.
+	// crashes counts ends in this slot: restarts of the current pod, and earlier pods that failed by themselves.
 	crashes int32
 	crash   string // describes the last crash
 }
 
-// survey returns the places of a job's present attempt, sorted.
-func survey(pods []*corev1.Pod) []place {
+// survey returns the slots of a job's present attempt, sorted.
+func survey(pods []*corev1.Pod) []slot {
 	views := presentAttempt(pods)
 	slices.SortFunc(views, func(a, b view) int {
 		return cmp.Or(a.position.compare(b.position), cmp.Compare(a.created, b.created),
 			cmp.Compare(a.liveness(), b.liveness()), cmp.Compare(a.name, b.name))
 	})
-	var places []place
+	var slots []slot
 	for i, v := range views {
 		if i > 0 && views[i-1].position == v.position {
-			places[len(places)-1].replace(v)
+			slots[len(slots)-1].replace(v)
 		} else {
-			places = append(places, place{current: v, crashes: v.crashes, crash: v.crash})
+			slots = append(slots, slot{current: v, crashes: v.crashes, crash: v.crash})
 		}
 	}
-	return places
+	return slots
 }
 
-// replace makes a younger pod the current pod of the place.
-func (p *place) replace(v view) {
+// replace makes a younger pod the current pod of the slot.
+func (p *slot) replace(v view) {
 	p.current = v
 	p.crashes += v.crashes
 	if v.crash != "" {
@@ -79,20 +79,20 @@ func presentAttempt(pods []*corev1.Pod) []view {
 }
 
 // idle says whether no pod is ready, has succeeded or waits for a gate.
-func idle(places []place) bool {
-	return !slices.ContainsFunc(places, func(p place) bool { return p.current.ready || p.current.gated })
+func idle(slots []slot) bool {
+	return !slices.ContainsFunc(slots, func(p slot) bool { return p.current.ready || p.current.gated })
 }
 
-func unscheduled(places []place) bool {
-	return slices.ContainsFunc(places, func(p place) bool { return p.current.unschedulable != "" })
+func unscheduled(slots []slot) bool {
+	return slices.ContainsFunc(slots, func(p slot) bool { return p.current.unschedulable != "" })
 }
 
-func running(places []place) bool {
-	return slices.ContainsFunc(places, func(p place) bool { return p.current.phase == corev1.PodRunning && !p.current.going })
+func running(slots []slot) bool {
+	return slices.ContainsFunc(slots, func(p slot) bool { return p.current.phase == corev1.PodRunning && !p.current.going })
 }
 
-func crashes(places []place) (sum int32) {
-	for _, p := range places {
+func crashes(slots []slot) (sum int32) {
+	for _, p := range slots {
 		sum += p.crashes
 	}
 	return sum

@@ -111,20 +111,20 @@ func (v *view) waitsFor(pod *corev1.Pod) string {
 	return containerWaits(pod)
 }
 
-// String names the pod, its place in the job and its node.
+// String names the pod, its slot in the job and its node.
 func (v view) String() string {
-	place := v.position.step
+	slot := v.position.step
 	if v.position.job > 0 {
-		place += fmt.Sprintf(" %d/", v.position.job)
+		slot += fmt.Sprintf(" %d/", v.position.job)
 	} else if v.position.index >= 0 {
-		place += " "
+		slot += " "
 	}
 	if v.position.index >= 0 {
-		place += strconv.Itoa(v.position.index)
+		slot += strconv.Itoa(v.position.index)
 	}
 	text := "pod " + v.name
-	if place != "" {
-		text += " (" + place + ")"
+	if slot != "" {
+		text += " (" + slot + ")"
 	}
 	if v.node != "" {
 		text += " on node " + v.node
@@ -132,7 +132,7 @@ func (v view) String() string {
 	return text
 }
 
-// liveness orders pods of one place that were created in the same second: a live pod has replaced a pod that ended.
+// liveness orders pods of one slot that were created in the same second: a live pod has replaced a pod that ended.
 func (v view) liveness() int {
 	switch {
 	case v.phase == corev1.PodFailed:
