@@ -36,14 +36,15 @@ type agent struct {
 	lease     *protocol.Hub
 	// status of the connection, nil if there was no connection yet.
 	status func() remote.Status
-	// told is what subscribers know. missed: a caller has read another summary since. A summary changes with time, too.
-	told   summary
-	missed bool
+	// reported is the last summary that subscribers were notified of. missed: a caller has read another summary since,
+	// because a summary also changes with time.
+	reported summary
+	missed   bool
 	// answers counts the answers, for metrics.
 	answers int
 }
 
-// summary is the part of an agent whose changes subscribers are told of.
+// summary is the part of an agent whose changes are reported to subscribers.
 type summary struct {
 	state   protocol.AgentState
 	valid   bool
@@ -58,9 +59,9 @@ func newAgents(margin time.Duration, clock clock.PassiveClock) *Agents {
 }
 
 // Valid returns the last challenge that was answered on a cluster, and whether a copy that carries it will run: the
-// agent is alive and considers the hub alive, and the challenge is young. If not, subscribers are told when it is.
+// agent is alive and considers the hub alive, and the challenge is young. If not, subscribers are notified when it is.
 func (a *Agents) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challenge string, ok bool) {
-	a.look(worker, clusterID, func(s *agent) {
+	a.view(worker, clusterID, func(s *agent) {
 		answered, valid := s.lease.Valid(a.clock.Now())
 		challenge, ok = answered.String(), valid
 	})
@@ -70,13 +71,13 @@ func (a *Agents) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challe
 // StoppedAt is when the fenced copies on a cluster must have stopped if the hub does not answer any more, by this
 // process's clock. Each answer moves it. It is not known if no agent was alive at the last contact with the worker.
 func (a *Agents) StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool) {
-	a.look(worker, clusterID, func(s *agent) { at, known = s.lease.StoppedAt() })
+	a.view(worker, clusterID, func(s *agent) { at, known = s.lease.StoppedAt() })
 	return at, known
 }
 
 // Agent is the state of a cluster's agent, and the longest fenceAfter that the agent may work with.
 func (a *Agents) Agent(worker v1alpha1.ClusterName, clusterID types.UID) (state protocol.AgentState, longest time.Duration) {
-	a.look(worker, clusterID, func(s *agent) { state, longest = s.lease.AgentState(), s.lease.Longest() })
+	a.view(worker, clusterID, func(s *agent) { state, longest = s.lease.AgentState(), s.lease.Longest() })
 	return state, longest
 }
 
@@ -95,14 +96,14 @@ func (a *Agents) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel fun
 	}
 }
 
-// look reads what the hub knows of a cluster, up to the last contact with it.
-func (a *Agents) look(worker v1alpha1.ClusterName, clusterID types.UID, read func(*agent)) {
+// view reads what the hub knows of a cluster, up to the last contact with it.
+func (a *Agents) view(worker v1alpha1.ClusterName, clusterID types.UID, read func(*agent)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.locked.byWorker[worker]; s != nil && s.clusterID == clusterID {
 		s.countContact()
 		read(s)
-		s.missed = s.missed || s.summary(a.clock.Now()) != s.told
+		s.missed = s.missed || s.summary(a.clock.Now()) != s.reported
 	}
 }
 
@@ -117,8 +118,8 @@ func (a *Agents) note(worker v1alpha1.ClusterName, clusterID types.UID, change f
 	change(s)
 	s.countContact()
 	now := s.summary(a.clock.Now())
-	changed := now != s.told || s.missed
-	s.told, s.missed = now, false
+	changed := now != s.reported || s.missed
+	s.reported, s.missed = now, false
 	subscribers := slices.Collect(maps.Values(a.locked.subscribers))
 	a.mu.Unlock()
 	if changed {

@@ -23,8 +23,8 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// lookInterval is how often the reconciler looks for new leases and a changed fenceAfter without events or requests.
-const lookInterval = 10 * time.Second
+// pollInterval is how often the reconciler looks for new leases and a changed fenceAfter without events or requests.
+const pollInterval = 10 * time.Second
 
 // reconciler keeps the lease on one worker. One goroutine calls it.
 type reconciler struct {
@@ -58,7 +58,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil && !remote.IsNotConnected(err) {
 		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
-	return reconcile.Result{RequeueAfter: min(lookInterval, r.patience(ctx))}, nil
+	return reconcile.Result{RequeueAfter: min(pollInterval, r.patience(ctx))}, nil
 }
 
 // observe reads the lease. It records in the Agents what the lease says and the answer that is due.
@@ -174,7 +174,7 @@ func (r *reconciler) isRefused(err error) bool {
 // patience is how long to wait for a challenge before the state of the agent may change.
 func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
 	before := r.state
-	r.agents.look(r.worker, r.clusterID, func(s *agent) { patience, r.state = s.lease.QuietFor(), s.lease.AgentState() })
+	r.agents.view(r.worker, r.clusterID, func(s *agent) { patience, r.state = s.lease.QuietFor(), s.lease.AgentState() })
 	if before != r.state {
 		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.state.String())
 	}

@@ -57,9 +57,9 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if err == nil && isCopy(job) {
-		if told, err := c.tellOutdated(ctx, job); apierrors.IsConflict(err) {
+		if written, err := c.reportOutdated(ctx, job); apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
-		} else if told || err != nil {
+		} else if written || err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -160,7 +160,7 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 			return client.IgnoreNotFound(err)
 		}
 		if !f.Stopped {
-			c.tell(ctx, f.job, d)
+			c.recordStop(ctx, f.job, d)
 		}
 		return nil
 	case protocol.Delete:
@@ -172,9 +172,9 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 	return nil
 }
 
-// tellOutdated writes the later attempt of the job on an outdated copy, once. Such a copy never starts, whatever its
+// reportOutdated writes the later attempt of the job on an outdated copy, once. Such a copy never starts, whatever its
 // failover is. If the hub wants to run this copy, the hub has forgotten the later attempt, and must count on from it.
-func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told bool, err error) {
+func (c *copies) reportOutdated(ctx context.Context, job *trainer.TrainJob) (written bool, err error) {
 	later := c.tracker.later(job)
 	text := strconv.FormatInt(later, 10)
 	if later == 0 || job.Annotations[v1alpha1.AnnotationLaterAttempt] == text || !job.DeletionTimestamp.IsZero() {
@@ -212,7 +212,7 @@ func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) 
 		return client.IgnoreNotFound(fmt.Errorf("delete TrainJob %s: %w", klog.KObj(job), err))
 	}
 	d.Action = protocol.Delete
-	c.tell(ctx, job, d)
+	c.recordStop(ctx, job, d)
 	return nil
 }
 

@@ -29,15 +29,15 @@ func (e *elector) elect(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		if err := e.stand(ctx); err != nil {
+		if err := e.runElection(ctx); err != nil {
 			e.log.Error(err, "Cannot take part in the leader election of fencing")
 		}
 		pause(ctx, e.Election.RetryPeriod)
 	}
 }
 
-// stand takes part in one election. It returns when this process has lost the Lease, or when ctx has ended.
-func (e *elector) stand(ctx context.Context) error {
+// runElection takes part in one election. It returns when this process has lost the Lease, or when ctx has ended.
+func (e *elector) runElection(ctx context.Context) error {
 	config := rest.CopyConfig(e.config)
 	config.Timeout = e.Election.RenewDeadline / 2 // One request must not use all of the time to renew.
 	leases, err := coordination.NewForConfig(config)

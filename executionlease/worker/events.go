@@ -25,8 +25,8 @@ const (
 	ReasonHubAnswers = "HubAnswers"
 )
 
-// tell records an Event on a lease that has expired or is valid again.
-func (l *leases) tell(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState) {
+// recordState records an Event on a lease that has expired or is valid again.
+func (l *leases) recordState(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState) {
 	switch after := lease.Status.State; {
 	case after == v1alpha1.LeaseExpired && before != v1alpha1.LeaseExpired:
 		l.recorder.Eventf(lease, nil, corev1.EventTypeWarning, ReasonHubSilent, "Expire",
@@ -37,8 +37,8 @@ func (l *leases) tell(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState
 	}
 }
 
-// tell records what the agent did to a copy, why, and what happens next.
-func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
+// recordStop records what the agent did to a copy, why, and what happens next.
+func (c *copies) recordStop(ctx context.Context, job *trainer.TrainJob, d decision) {
 	done, then := "suspended", "the hub resumes it when the hub answers again and has not placed the job elsewhere"
 	if d.Action == protocol.Delete {
 		done, then = "deleted", "the hub places the job again"

@@ -11,7 +11,7 @@ import (
 
 // Deadline is when the pods of a hub's fenced copies must have ended if the hub stays silent, by this replica's clock.
 func (f *Fencer) Deadline(id string) (deadline time.Time) {
-	f.tracker.look(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
+	f.tracker.view(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
 	return deadline
 }
 

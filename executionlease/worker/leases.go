@@ -68,7 +68,7 @@ func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reco
 // isCurrent is false if the cache has another lease of the name than this replica knows, or none. Only the API server
 // can say which of them is there now: a cache may be a minute behind after its API server was away.
 func (l *leases) isCurrent(id string, lease *v1alpha1.ExecutionLease) (current bool) {
-	l.tracker.look(id, func(h *hub, _ time.Time) { current = h.uid == "" || lease != nil && lease.UID == h.uid })
+	l.tracker.view(id, func(h *hub, _ time.Time) { current = h.uid == "" || lease != nil && lease.UID == h.uid })
 	return current
 }
 
@@ -81,7 +81,7 @@ func (l *leases) perform(ctx context.Context, id string, lease *v1alpha1.Executi
 		return l.write(ctx, id, lease, true)
 	case writeState:
 		return l.write(ctx, id, lease, false)
-	case lookOn:
+	case readLease:
 		_, err := l.read(ctx, id)
 		return err
 	case nothing:
@@ -95,8 +95,8 @@ type task int
 const (
 	// nothing: there is nothing to do now.
 	nothing task = iota
-	// lookOn: read the lease from the API server, so that the age of the next challenge is known.
-	lookOn
+	// readLease: read the lease from the API server, so that the age of the next challenge is known.
+	readLease
 	// takeOver: write the first challenge of a new run.
 	takeOver
 	// writeNext: write the next challenge.
@@ -107,7 +107,7 @@ const (
 
 // task decides what to do. A leader also takes over a missing lease. Else nobody would stop the hub's copies.
 func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
-	l.tracker.look(id, func(h *hub, now time.Time) {
+	l.tracker.view(id, func(h *hub, now time.Time) {
 		switch {
 		case lease == nil && len(l.tracker.copies[id]) == 0:
 		case l.tracker.leads() && h.term != l.tracker.term:
@@ -115,7 +115,7 @@ func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 		case lease == nil:
 		case !l.tracker.leads():
 			if h.agent.Unmarked() {
-				what = lookOn
+				what = readLease
 			}
 		case lease.Status.Run >= h.run && lease.Status.Agent != l.identity:
 			what = takeOver // Another agent leads, or did not know that it was replaced.
@@ -130,7 +130,7 @@ func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 
 // next is when the next task is due. It is zero if only an event can bring one.
 func (l *leases) next(id string) (due time.Time) {
-	l.tracker.look(id, func(h *hub, now time.Time) {
+	l.tracker.view(id, func(h *hub, now time.Time) {
 		if !l.tracker.leads() || h.uid == "" {
 			return
 		}
@@ -200,7 +200,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	updated := lease.DeepCopy()
 	var challenge protocol.Challenge
 	var sent time.Time
-	l.tracker.look(id, func(h *hub, now time.Time) {
+	l.tracker.view(id, func(h *hub, now time.Time) {
 		status := &updated.Status
 		if next {
 			// A number is used once, even if the write fails. The time is taken before the write is sent.
@@ -217,13 +217,13 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
 		if next { // The next one is due at once: a conflict must not cost an interval.
-			l.tracker.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
+			l.tracker.view(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
 		}
 		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
 	}
 	if lease.Status.State != updated.Status.State {
 		l.log.Info("Execution lease", "hub", id, "state", updated.Status.State, "before", lease.Status.State, "fenced", fenced)
-		l.tell(updated, lease.Status.State)
+		l.recordState(updated, lease.Status.State)
 	}
 	l.tracker.update(id, func(h *hub, now time.Time) {
 		if next {

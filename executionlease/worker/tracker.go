@@ -129,8 +129,8 @@ func addTo(inbox adder, added keys) {
 	}
 }
 
-// look reads what the tracker has about a hub. It may write fields that wake nobody.
-func (t *tracker) look(id string, read func(h *hub, now time.Time)) {
+// view reads what the tracker has about a hub. It may write fields that wake nobody.
+func (t *tracker) view(id string, read func(h *hub, now time.Time)) {
 	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
