@@ -62,7 +62,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.observation.dispatch), "state", t.decided.do)
 	switch t.decided.do {
 	case hold, answered, pausing, fencing, pending:
-		return r.say(ctx, t.observation, t.decided)
+		return r.reportLost(ctx, t.observation, t.decided)
 	case end:
 		return r.end(ctx, o, t)
 	case note:
@@ -76,8 +76,8 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	return nil
 }
 
-// say writes the condition WorkerLost. It records an Event if the reason is new.
-func (r *Reconciler) say(ctx context.Context, f *jobObservation, decided decision) error {
+// reportLost writes the condition WorkerLost. It records an Event if the reason is new.
+func (r *Reconciler) reportLost(ctx context.Context, f *jobObservation, decided decision) error {
 	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		record.SetWorkerLost(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
 	})

@@ -232,7 +232,8 @@ func (f *jobObservation) decideDeletion(now time.Time) decision {
 	return decision{do: release}
 }
 
-func (f *jobObservation) isSaid(decided decision) bool {
+// isReported is true if the Dispatch already says what was decided.
+func (f *jobObservation) isReported(decided decision) bool {
 	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == decided.do.reason() && said.Message == decided.words &&
 		(f.dispatch.Status.Phase == v1alpha1.PhaseWorkerLost || f.dispatch.IsFinished())

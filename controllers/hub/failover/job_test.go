@@ -304,7 +304,7 @@ func TestIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := jobObservation{dispatch: test.dispatch}
-			if got := f.isSaid(test.decided); got != test.want {
+			if got := f.isReported(test.decided); got != test.want {
 				t.Errorf("said: %t, want %t", got, test.want)
 			}
 		})

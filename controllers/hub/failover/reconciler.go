@@ -137,7 +137,7 @@ func (r *Reconciler) treat(
 		}
 		decided := f.decide(now)
 		again = requeue.Earlier(again, decided.again)
-		if decided.do != leave && !f.isSaid(decided) {
+		if decided.do != leave && !f.isReported(decided) {
 			todo = append(todo, task{observation: f, decided: decided})
 		}
 	}

@@ -77,8 +77,8 @@ func (r *Reconciler) forget(name v1alpha1.ClusterName) {
 	r.care(name, false, false)
 }
 
-// lookForTimeouts reads whether any policy has an admissionTimeout.
-func (r *Reconciler) lookForTimeouts(ctx context.Context) error {
+// readTimeouts reads whether any policy has an admissionTimeout.
+func (r *Reconciler) readTimeouts(ctx context.Context) error {
 	var policies v1alpha1.DispatchPolicyList
 	if err := r.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list DispatchPolicies: %w", err)

@@ -71,8 +71,8 @@ func (p patience) due(timeout time.Duration) time.Time {
 // waiting has the patience of each job, by the UID of its TrainJob.
 type waiting map[types.UID]patience
 
-// look takes in whether a job is held now, and returns its patience.
-func (w waiting) look(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patience {
+// observe records whether a job is held now, and returns its patience.
+func (w waiting) observe(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patience {
 	p := w[d.Spec.TrainJob.UID]
 	if p.attempt != d.Spec.Attempt {
 		p = patience{attempt: d.Spec.Attempt}

@@ -184,18 +184,18 @@ func (r *Reconciler) spend(ctx context.Context, d *v1alpha1.Dispatch, spent budg
 	return nil
 }
 
-// said is what was last written about a job that stays.
-type said struct {
-	nearest v1alpha1.ClusterName
-	reason  string
+// nearest is what was last reported about a job that stays: the nearest worker, and what keeps the job from it.
+type nearest struct {
+	worker v1alpha1.ClusterName
+	reason string
 }
 
 // stay writes on the Dispatch that the job fits on no other worker. The message stays while the same worker is the
 // nearest for the same reason: the free amounts there change all the time.
 func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.ClusterExplanation) error {
-	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
+	d, now := f.dispatch, nearest{answer.Cluster, answer.Reason}
 	state := r.workers[d.Spec.Cluster]
-	if record.HasNoRoomElsewhere(d) && state.said[d.Spec.TrainJob.UID] == now {
+	if record.HasNoRoomElsewhere(d) && state.reported[d.Spec.TrainJob.UID] == now {
 		return nil
 	}
 	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other worker; ", d.Spec.Cluster)
@@ -206,7 +206,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 		record.SetNoRoomElsewhere(status, d, message+answer.Message, r.Clock.Now())
 	})
 	if err == nil {
-		state.said[d.Spec.TrainJob.UID] = now
+		state.reported[d.Spec.TrainJob.UID] = now
 	}
 	return err
 }

@@ -68,8 +68,8 @@ type Reconciler struct {
 
 // workerJobs is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
 type workerJobs struct {
-	waiting waiting
-	said    map[types.UID]said
+	waiting  waiting
+	reported map[types.UID]nearest
 }
 
 type eviction struct {
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := r.lookForTimeouts(ctx); err != nil {
+	if err := r.readTimeouts(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.care(name, worker.Spec.Drain, r.hasTimeouts()) // From now on events wake us.
@@ -155,7 +155,7 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerJ
 	f.written = ok && written.attempt == d.Spec.Attempt
 	maybe := r.hasTimeouts() && f.home == open && mayBeHeld(d)
 	if f.home != draining && !maybe {
-		f.patience = past.waiting.look(d, false, r.Clock.Now())
+		f.patience = past.waiting.observe(d, false, r.Clock.Now())
 		return nil
 	}
 	key := client.ObjectKeyFromObject(d)
@@ -164,7 +164,7 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerJ
 		return err
 	}
 	f.job = job
-	f.patience = past.waiting.look(d, maybe && isHeld(d, job), r.Clock.Now())
+	f.patience = past.waiting.observe(d, maybe && isHeld(d, job), r.Clock.Now())
 	policy, err := r.Policy(ctx, job)
 	if err != nil {
 		return fmt.Errorf("find DispatchPolicy of TrainJob %s: %w", key, err)
@@ -175,7 +175,7 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerJ
 
 // remember returns what is known about the jobs that a worker still has.
 func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *workerJobs {
-	past, next := r.workers[name], &workerJobs{waiting: waiting{}, said: map[types.UID]said{}}
+	past, next := r.workers[name], &workerJobs{waiting: waiting{}, reported: map[types.UID]nearest{}}
 	for i := range dispatches {
 		uid := dispatches[i].Spec.TrainJob.UID
 		if past == nil {
@@ -184,8 +184,8 @@ func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.D
 		if p, known := past.waiting[uid]; known {
 			next.waiting[uid] = p
 		}
-		if s, known := past.said[uid]; known {
-			next.said[uid] = s
+		if s, known := past.reported[uid]; known {
+			next.reported[uid] = s
 		}
 	}
 	r.workers[name] = next

@@ -283,7 +283,7 @@ func TestPatience(t *testing.T) {
 					d.Spec.Attempt = look.attempt
 				}
 				at = at.Add(look.after)
-				p := w.look(d, look.held, at)
+				p := w.observe(d, look.held, at)
 				if p.seen.IsZero() != (look.due == nil) {
 					t.Fatalf("look %d: held: %t, want %t: %s", i+1, !p.seen.IsZero(), look.due != nil, test.reason)
 				}
