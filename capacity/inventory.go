@@ -106,11 +106,11 @@ func (a *audience) Subscribe(changed func()) (cancel func()) {
 	}
 }
 
-func (a *audience) tell() {
+func (a *audience) notify() {
 	a.mu.Lock()
-	tell := slices.Collect(maps.Values(a.locked.subscribers))
+	subscribers := slices.Collect(maps.Values(a.locked.subscribers))
 	a.mu.Unlock()
-	for _, changed := range tell {
+	for _, changed := range subscribers {
 		changed()
 	}
 }

@@ -135,7 +135,7 @@ func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	}
 	changed, wake := r.take(report)
 	if changed {
-		r.tell()
+		r.notify()
 	}
 	if wake {
 		r.wake()

@@ -120,7 +120,7 @@ func (n *node) share() *NodeState {
 // update calls change under the lock. If change returns true, update notifies the subscribers.
 func (t *Tally) update(change func() bool) {
 	if t.change(change) {
-		t.tell()
+		t.notify()
 	}
 }
 

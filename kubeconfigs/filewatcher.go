@@ -52,7 +52,7 @@ func NewFileWatcher(logger logr.Logger, onChange func(path string)) *FileWatcher
 
 // Add watches an absolute path, which need not exist. It reads the file: later content is compared with this content.
 func (w *FileWatcher) Add(path string) {
-	seen := look(path)
+	seen := contentOf(path)
 	w.mu.Lock()
 	if _, ok := w.locked.contents[path]; !ok {
 		w.locked.contents[path] = seen
@@ -158,7 +158,7 @@ func (w *FileWatcher) unwatch(kernel *fsnotify.Watcher, watched map[string]bool,
 // compare reports the paths whose content has changed.
 func (w *FileWatcher) compare() {
 	for _, path := range w.paths() {
-		now := look(path)
+		now := contentOf(path)
 		w.mu.Lock()
 		before, ok := w.locked.contents[path]
 		changed := ok && before != now
@@ -183,7 +183,7 @@ func (w *FileWatcher) paths() []string {
 	return paths
 }
 
-func look(path string) content {
+func contentOf(path string) content {
 	data, err := readFile(path)
 	if err != nil {
 		return content{}

@@ -171,10 +171,10 @@ func TestFileWatcher(t *testing.T) {
 			changes := watch(t, path)
 			for n := 1; n <= 10; n++ {
 				tc.change(t, directory, n)
-				want := look(path)
+				want := contentOf(path)
 				// A change in two steps can be reported twice, so wait for the report of the new content.
 				g.Eventually(changes, 10*time.Second).Should(gomega.Receive(gomega.Equal(path)), "%s Change %d is not seen.", tc.reason, n)
-				if got := look(path); got != want {
+				if got := contentOf(path); got != want {
 					t.Fatalf("%s The test changes more than it says.", tc.reason)
 				}
 				settle(t, changes)

@@ -336,7 +336,7 @@ func (c *Cluster) setStatus(change func(*Status)) {
 	if after.State != before.State {
 		c.log.Info("State of worker changed", "from", before.State.String(), "to", after.State.String(), "message", after.Message)
 	}
-	c.fleet.tell(c)
+	c.fleet.notify(c)
 }
 
 // close ends everything and does not wait. Remove calls close under the fleet's lock, so close notifies nobody.

@@ -102,7 +102,7 @@ func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinne
 	c := newCluster(f, name, t, m)
 	f.locked.clusters[name] = c
 	f.running.Go(c.run)
-	f.tellLocked(c)
+	f.notifyLocked(c)
 }
 
 // Remove closes and removes a worker's connection. It waits until the goroutines have ended, but at most closeTimeout.
@@ -114,7 +114,7 @@ func (f *Fleet) Remove(name v1alpha1.ClusterName) {
 	if c != nil {
 		c.close()
 		m.close()
-		f.tellLocked(c)
+		f.notifyLocked(c)
 	}
 	f.mu.Unlock()
 	if c == nil {
@@ -174,7 +174,7 @@ func (f *Fleet) Subscribe(notify func(v1alpha1.ClusterName, Status)) (cancel fun
 	f.mu.Lock()
 	f.locked.subscriptions[s] = true
 	for _, c := range f.locked.clusters {
-		s.tell(c)
+		s.add(c)
 	}
 	f.mu.Unlock()
 	go s.run(ctx)
@@ -186,17 +186,17 @@ func (f *Fleet) Subscribe(notify func(v1alpha1.ClusterName, Status)) (cancel fun
 	}
 }
 
-// tell reports a change of a Cluster's status, unless another Cluster has replaced it.
-func (f *Fleet) tell(c *Cluster) {
+// notify reports a change of a Cluster's status, unless another Cluster has replaced it.
+func (f *Fleet) notify(c *Cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.locked.clusters[c.name] == c {
-		f.tellLocked(c)
+		f.notifyLocked(c)
 	}
 }
 
-func (f *Fleet) tellLocked(c *Cluster) {
+func (f *Fleet) notifyLocked(c *Cluster) {
 	for s := range f.locked.subscriptions {
-		s.tell(c)
+		s.add(c)
 	}
 }

@@ -28,8 +28,8 @@ func newSubscription(notify func(v1alpha1.ClusterName, Status)) *subscription {
 	return s
 }
 
-// tell records a change. It never blocks.
-func (s *subscription) tell(c *Cluster) {
+// add records a change. It never blocks.
+func (s *subscription) add(c *Cluster) {
 	s.mu.Lock()
 	s.locked.changed[c.name] = c
 	s.mu.Unlock()

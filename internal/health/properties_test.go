@@ -179,7 +179,7 @@ func same(a, b *Trouble) bool {
 }
 
 func viewDiff(a, b *corev1.Pod) string {
-	return cmp.Diff(look(a), look(b), cmp.AllowUnexported(view{}, position{}, failure{}))
+	return cmp.Diff(viewOf(a), viewOf(b), cmp.AllowUnexported(view{}, position{}, failure{}))
 }
 
 func copies(pods []*corev1.Pod) []*corev1.Pod {

@@ -66,7 +66,7 @@ func presentAttempt(pods []*corev1.Pod) []view {
 	views := make([]view, 0, len(pods))
 	attempt, jobAttempts := 0, map[job]int{}
 	for _, pod := range pods {
-		v := look(pod)
+		v := viewOf(pod)
 		views = append(views, v)
 		attempt = max(attempt, v.attempt)
 	}

@@ -37,7 +37,7 @@ type view struct {
 	failure       failure // why the pod failed, if it has
 }
 
-func look(pod *corev1.Pod) view {
+func viewOf(pod *corev1.Pod) view {
 	v := view{
 		name:       pod.Name,
 		node:       pod.Spec.NodeName,
@@ -53,8 +53,8 @@ func look(pod *corev1.Pod) view {
 		return v
 	}
 	v.own = disruption(pod)
-	v.lookAtContainers(pod)
-	v.lookAtScheduling(pod)
+	v.readContainers(pod)
+	v.readScheduling(pod)
 	if !v.ready {
 		v.waits = v.waitsFor(pod)
 	}
@@ -62,7 +62,7 @@ func look(pod *corev1.Pod) view {
 	return v
 }
 
-func (v *view) lookAtContainers(pod *corev1.Pod) {
+func (v *view) readContainers(pod *corev1.Pod) {
 	disrupted := v.own.Reason != ""
 	if pod.Status.Phase == corev1.PodFailed {
 		if !disrupted && !v.going {
@@ -80,7 +80,7 @@ func (v *view) lookAtContainers(pod *corev1.Pod) {
 	v.crashing = v.crashes > 0 && someRestartedDoesNotRun(pod)
 }
 
-func (v *view) lookAtScheduling(pod *corev1.Pod) {
+func (v *view) readScheduling(pod *corev1.Pod) {
 	c := condition(pod, corev1.PodScheduled)
 	if c == nil || c.Status == corev1.ConditionTrue || v.going || v.node != "" || v.phase == corev1.PodFailed {
 		return

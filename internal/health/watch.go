@@ -67,7 +67,7 @@ func List(ctx context.Context, cache client.Reader, js *jobsetv1alpha2.JobSet) (
 // Changed says whether an update of a pod can change a diagnosis, a cause or a Jobs. It is false for most updates:
 // times, addresses, pulled images, longer back-offs, new counts of nodes.
 func Changed(old, updated *corev1.Pod) bool {
-	return look(old) != look(updated) || old.Labels[jobsetv1alpha2.JobSetUIDKey] != updated.Labels[jobsetv1alpha2.JobSetUIDKey]
+	return viewOf(old) != viewOf(updated) || old.Labels[jobsetv1alpha2.JobSetUIDKey] != updated.Labels[jobsetv1alpha2.JobSetUIDKey]
 }
 
 var keptLabels = []string{

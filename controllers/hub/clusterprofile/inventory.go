@@ -94,13 +94,13 @@ func (i *Inventory) fill(ctx context.Context) error {
 		return err
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { i.tell(object) },
+		AddFunc: func(object any) { i.notify(object) },
 		UpdateFunc: func(before, after any) {
 			if differs(before.(*inventory.ClusterProfile), after.(*inventory.ClusterProfile)) {
-				i.tell(after)
+				i.notify(after)
 			}
 		},
-		DeleteFunc: func(object any) { i.tell(object) },
+		DeleteFunc: func(object any) { i.notify(object) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch ClusterProfiles: %w", err)
@@ -129,7 +129,7 @@ func (i *Inventory) find(ctx context.Context) (cache.Informer, error) {
 	return informer, err
 }
 
-func (i *Inventory) tell(object any) {
+func (i *Inventory) notify(object any) {
 	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}

@@ -88,9 +88,9 @@ type reporter struct {
 	// written is the last written report without its time. nil: none, or unknown. writtenAt is when it was written.
 	written   *v1alpha1.CapacityReport
 	writtenAt time.Time
-	// failures counts the failed writes since the last successful write. said is the last logged failure.
+	// failures counts the failed writes since the last successful write. logged is the last logged failure.
 	failures int
-	said     string
+	logged   string
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -218,7 +218,7 @@ func (r *reporter) report(ctx context.Context, snapshot *capacity.Snapshot) {
 		if len(report.Abridged) > 0 && (r.written == nil || !slices.Equal(r.written.Abridged, report.Abridged)) {
 			r.log.Info("Capacity report would be too large and is abridged", "abridged", report.Abridged)
 		}
-		r.written, r.failures, r.said = report, 0, ""
+		r.written, r.failures, r.logged = report, 0, ""
 	}
 }
 
@@ -276,8 +276,8 @@ func (r *reporter) pause(ctx context.Context, d time.Duration) bool {
 
 // complain logs an error, unless it was the last logged error.
 func (r *reporter) complain(err error) {
-	if text := err.Error(); text != r.said {
-		r.said = text
+	if text := err.Error(); text != r.logged {
+		r.logged = text
 		r.log.Info("Capacity is not reported", "reason", text)
 	}
 }

@@ -36,7 +36,7 @@ const (
 	ReasonJobSetRebuilt = "JobSetRebuilt"
 	// ReasonRestarted: the JobSet has restarted.
 	ReasonRestarted = "Restarted"
-	// ReasonWaiting: objects of an earlier JobSet or TrainJob of the same name still exist after waitTold.
+	// ReasonWaiting: objects of an earlier JobSet or TrainJob of the same name still exist after waitReported.
 	ReasonWaiting = "Waiting"
 	// ReasonHeld: the TrainJob may not get a JobSet now (Options.Gate).
 	ReasonHeld = "Held"
@@ -61,8 +61,8 @@ const (
 	maxNote = 1024
 	// maxConditionMessage is far below the API server's 32 Ki: people read a status, and many caches keep it.
 	maxConditionMessage = 2048
-	// waitTold is how long a job waits for a deletion that others do before an Event reports the wait.
-	waitTold = time.Minute
+	// waitReported is how long a job waits for a deletion that others do before an Event reports the wait.
+	waitReported = time.Minute
 	// repeatAfter is when an Event repeats a problem that has not changed. An Event is kept for an hour by default.
 	repeatAfter = 30 * time.Minute
 )
@@ -73,8 +73,8 @@ type announcer struct {
 	clock    clock.PassiveClock
 }
 
-// tell reports news to the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
-func (a *announcer) tell(f observation, d decision, err error, past *knownJob) {
+// report sends news to the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
+func (a *announcer) report(f observation, d decision, err error, past *knownJob) {
 	var p *problem
 	switch {
 	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // This is normal and ends by itself.
@@ -88,7 +88,7 @@ func (a *announcer) tell(f observation, d decision, err error, past *knownJob) {
 	case errors.As(err, &p) && !isPassing(err):
 		a.problem(f.trainJob, p, past)
 	case err == nil:
-		past.waitingSince, past.told = time.Time{}, "" // If the problem comes back, tell reports it again.
+		past.waitingSince, past.reported = time.Time{}, "" // If the problem comes back, it is reported again.
 	}
 	if !f.ownsJobSet() {
 		return
@@ -100,11 +100,11 @@ func (a *announcer) tell(f observation, d decision, err error, past *knownJob) {
 		}
 		past.restarts = restarts
 	}
-	a.tellTrouble(f.trainJob, d, past)
+	a.reportTrouble(f.trainJob, d, past)
 }
 
-// tellTrouble reports that trouble has begun or changed, or that it is over for a job that still runs.
-func (a *announcer) tellTrouble(job *trainer.TrainJob, d decision, past *knownJob) {
+// reportTrouble reports that trouble has begun or changed, or that it is over for a job that still runs.
+func (a *announcer) reportTrouble(job *trainer.TrainJob, d decision, past *knownJob) {
 	if !isLive(d.state) {
 		return // Until the status says so, the last trouble counts as the cause.
 	}
@@ -132,13 +132,13 @@ func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.Jo
 	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
 }
 
-// waiting reports what the job waits for, once it has waited for waitTold.
+// waiting reports what the job waits for, once it has waited for waitReported.
 func (a *announcer) waiting(job *trainer.TrainJob, past *knownJob, what string) {
 	now := a.clock.Now()
 	if past.waitingSince.IsZero() {
 		past.waitingSince = now
 	}
-	if now.Sub(past.waitingSince) >= waitTold {
+	if now.Sub(past.waitingSince) >= waitReported {
 		a.warnOnce(job, past, ReasonWaiting, "Wait", what)
 	}
 }
@@ -150,8 +150,8 @@ func (a *announcer) held(job *trainer.TrainJob, past *knownJob, why string) {
 func (a *announcer) warnOnce(job *trainer.TrainJob, past *knownJob, reason, act, note string) {
 	note = trainjobs.Cut(note, maxNote)
 	now := a.clock.Now()
-	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {
-		past.told, past.toldAt = text, now
+	if text := reason + "\n" + note; past.reported != text || now.Sub(past.reportedAt) >= repeatAfter {
+		past.reported, past.reportedAt = text, now
 		a.recorder.Eventf(job, nil, corev1.EventTypeWarning, reason, act, "%s", note)
 	}
 }

@@ -33,9 +33,9 @@ type knownJob struct {
 	built *built
 	// replacements is how often Jobs were replaced for the next resumption.
 	replacements int
-	// told is the last problem that an Event reported, at toldAt.
-	told   string
-	toldAt time.Time
+	// reported is the last problem that an Event reported, at reportedAt.
+	reported   string
+	reportedAt time.Time
 	// trouble is the last known trouble with pods. Empty: none.
 	trouble health.Trouble
 	// warning is what an Event said about why no pod is ready, while that is the trouble.

@@ -77,13 +77,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if r.rules.extendedConditions && isLive(d.state) && f.held == "" {
 		setResourcesCreated(&d.status, f, d.state, err, now)
 	}
-	r.announce.tell(f, d, err, past)
+	r.announce.report(f, d, err, past)
 	if statusErr := r.clients.writeStatus(ctx, f.trainJob, d.status); statusErr != nil {
 		err = errors.Join(err, statusErr)
 	} else {
 		r.follow(ctx, f, d, past, now)
 	}
-	return result(d, errors.Join(err, r.tellHub(ctx, f, d, err))) // Last: the status is written with a lock.
+	return result(d, errors.Join(err, r.reportToHub(ctx, f, d, err))) // Last: the status is written with a lock.
 }
 
 func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *knownJob) error {

@@ -21,8 +21,8 @@ import (
 // The status of a copy goes to the hub as it is. If a job has any condition, the Python SDK assumes that the job does
 // not run. So a copy says in an annotation what keeps it from making progress. A copy without trouble costs no write.
 
-// tellHub makes the annotation of a copy say what d and err say.
-func (r *Reconciler) tellHub(ctx context.Context, f observation, d decision, err error) error {
+// reportToHub makes the annotation of a copy say what d and err say.
+func (r *Reconciler) reportToHub(ctx context.Context, f observation, d decision, err error) error {
 	if !isLive(d.state) || f.trainJob.Labels[v1alpha1.LabelOriginUID] == "" {
 		return nil // The status of a job that has ended says why.
 	}

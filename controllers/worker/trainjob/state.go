@@ -220,7 +220,7 @@ func decideLive(f observation, r rules, now time.Time) decision {
 	d := decision{state: liveState(f)}
 	switch d.state {
 	case stateBlocked:
-		d.recheck = waitTold
+		d.recheck = waitReported
 		if isPredecessors(f.jobSet, f.trainJob) && f.jobSet.DeletionTimestamp.IsZero() {
 			d.action, d.recheck = actionDeletePredecessor, leftoverTime
 		}

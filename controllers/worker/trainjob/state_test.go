@@ -272,7 +272,7 @@ func TestDecide(t *testing.T) {
 		"Blocked/ForeignJobSet": {
 			reason: "A JobSet without our owner reference is neither taken over nor read.",
 			seen:   of(job(), jobSet("", false)),
-			want:   want{state: stateBlocked, recheck: waitTold},
+			want:   want{state: stateBlocked, recheck: waitReported},
 		},
 		"Blocked/EarlierJobOfTheName": {
 			reason: "A job created again at once must not inherit its predecessor's end.",
