@@ -177,12 +177,15 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeco
 	if err != nil {
 		return err
 	}
-	args := slices.Concat([]string{
+	args := []string{
 		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-cert-dir=" + certDir,
-	}, y.options.Lease)
-	if cluster != y.Hub {
-		args = append(args, y.options.AgentArgs...)
+	}
+	if cluster == y.Hub {
+		// No TrainJob can be created while the only agent of the hub starts again, and no test is about its election.
+		args = append(args, PatientLease...)
+	} else {
+		args = slices.Concat(args, y.options.Lease, y.options.AgentArgs)
 	}
 	agent := &Agent{
 		yard: y, health: health, program: y.options.Version.Program("worker-agent"),

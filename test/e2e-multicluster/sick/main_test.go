@@ -44,7 +44,7 @@ var (
 		Options: yard.Options{
 			Workers:   []yard.Worker{worker(east), worker(west)},
 			AgentArgs: []string{"--unschedulable-after=3s"},
-			Progress:  yard.Print, HubWebhooks: true,
+			Progress:  yard.Print, HubWebhooks: true, Lease: yard.PatientLease,
 		},
 		Timeout: 100 * time.Second,
 		Poll:    100 * time.Millisecond,
