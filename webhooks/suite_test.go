@@ -59,7 +59,9 @@ func env(t *testing.T) *environment {
 }
 
 func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
-	server, err := stage.StartServer(ctx, cleanup, clusters.Full("webhooks", clusters.NodeShape{Count: 2}))
+	options := clusters.Full("webhooks", clusters.NodeShape{Count: 2})
+	options.APIServerArgs = append(options.APIServerArgs, "--enable-admission-plugins=ExtendedResourceToleration")
+	server, err := stage.StartServer(ctx, cleanup, options)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/internal/answers"
 )
 
@@ -159,6 +161,22 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) Fault {
 		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are "+
 			"made of it (%s), and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
 	}}
+}
+
+// admittedPod turns the answer for a pod into what admission makes of it. nil: the answer says nothing about that.
+func admittedPod(err error, pod *corev1.Pod, step *jobsetv1alpha2.ReplicatedJob) *trainjobs.AdmittedPod {
+	if err == nil {
+		return &trainjobs.AdmittedPod{Name: step.Name, Spec: trainjobs.SchedulingSpec(&pod.Spec)}
+	}
+	if isRefusal(err) {
+		status, _ := statusOfError(err)
+		for _, cause := range causesOf(status) {
+			if roomLater(cause.Message) {
+				return &trainjobs.AdmittedPod{Name: step.Name, Later: cause.Message}
+			}
+		}
+	}
+	return nil
 }
 
 // podResult turns the answer for a pod into the result for its TrainJob.

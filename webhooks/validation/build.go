@@ -4,20 +4,26 @@
 package validation
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"strconv"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	jobsetconstants "sigs.k8s.io/jobset/pkg/constants"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
@@ -76,24 +82,87 @@ func asNew(jobSet *unstructured.Unstructured, taken bool) *unstructured.Unstruct
 }
 
 func standIn(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	other := "x" + hex.EncodeToString(sum[:])
+	other := "x" + hashOf(name)
 	return other[:min(len(name), len(other))]
 }
 
-// podOf returns the pod that the JobSet's controllers would make for a replicated job. It lacks what they add: the
-// labels of the JobSet, by which its webhooks select pods, and the index.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// podOf returns the first pod that the JobSet's controllers would make for a replicated job. It has the name, labels and
+// owner that JobSet and Kubernetes' Job controller give it, because webhooks and policies select pods by them.
 func podOf(jobSet *jobsetv1alpha2.JobSet, step *jobsetv1alpha2.ReplicatedJob) *corev1.Pod {
 	template := step.Template.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace = jobSet.Namespace
+	job := fmt.Sprintf("%s-%s-0", jobSet.Name, step.Name)
 	// No real pod has this end of its name: the random letters of Jobs have no vowels.
-	pod.Name = fmt.Sprintf("%s-%s-0-0-probe", jobSet.Name, step.Name)
+	pod.Name = job + "-0-probe"
+	mark(pod, jobSet, step, job)
 	if pod.Spec.RestartPolicy == "" {
 		pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure // JobSet's default.
 	}
 	addClaims(jobSet, pod)
 	return pod
+}
+
+// notYet stands for the UID of an object that does not exist yet.
+const notYet = types.UID("00000000-0000-4000-8000-000000000000")
+
+// mark adds what JobSet v0.12 (pkg/controllers/jobset_controller.go, labelAndAnnotateObject) and the Job controller
+// write on the first pod of a replicated job.
+func mark(pod *corev1.Pod, jobSet *jobsetv1alpha2.JobSet, step *jobsetv1alpha2.ReplicatedJob, job string) {
+	replicas, inGroup, index, groupIndex, before := int32(0), int32(0), int32(0), int32(0), true
+	for i := range jobSet.Spec.ReplicatedJobs {
+		other := &jobSet.Spec.ReplicatedJobs[i]
+		before = before && other.Name != step.Name
+		replicas += other.Replicas
+		if before {
+			index += other.Replicas
+		}
+		if other.GroupName == step.GroupName {
+			inGroup += other.Replicas
+			if before {
+				groupIndex += other.Replicas
+			}
+		}
+	}
+	uid, number := cmp.Or(jobSet.UID, notYet), func(n int32) string { return strconv.FormatInt(int64(n), 10) }
+	both := map[string]string{
+		jobsetv1alpha2.JobSetNameKey: jobSet.Name, jobsetv1alpha2.JobSetUIDKey: string(uid),
+		jobsetv1alpha2.ReplicatedJobNameKey: step.Name, jobsetv1alpha2.ReplicatedJobReplicas: number(step.Replicas),
+		jobsetv1alpha2.GlobalReplicasKey: number(replicas), jobsetv1alpha2.JobIndexKey: "0",
+		jobsetv1alpha2.JobGlobalIndexKey: number(index), jobsetv1alpha2.GroupNameKey: step.GroupName,
+		jobsetv1alpha2.GroupReplicasKey: number(inGroup), jobsetv1alpha2.JobGroupIndexKey: number(groupIndex),
+		jobsetconstants.RestartsKey: "0", jobsetv1alpha2.JobKey: hashOf(jobSet.Namespace + "/" + job)[:40], batchv1.JobCompletionIndexAnnotation: "0",
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	maps.Copy(pod.Annotations, both)
+	for _, topology := range []map[string]string{jobSet.Annotations, step.Template.Annotations} {
+		for _, key := range []string{jobsetv1alpha2.ExclusiveKey, jobsetv1alpha2.NodeSelectorStrategyKey} {
+			if value, has := topology[key]; has {
+				pod.Annotations[key] = value
+			}
+		}
+	}
+	maps.Copy(both, map[string]string{
+		batchv1.JobNameLabel: job, batchv1.ControllerUidLabel: string(notYet), "job-name": job, "controller-uid": string(notYet),
+	})
+	for key, value := range both {
+		if len(value) <= maxLabel { // The name of a TrainJob that is too long is told once, for the JobSet.
+			pod.Labels[key] = value
+		}
+	}
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job, UID: notYet, Controller: ptr.To(true),
+	}}
 }
 
 // addClaims adds the volumes that JobSet makes for its volume claim policies, if containers mount them.

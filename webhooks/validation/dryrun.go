@@ -34,17 +34,19 @@ const (
 )
 
 // DryRun sends the objects of a new TrainJob to the API server as a dry run. A check that is not possible becomes a
-// warning: an outage must not block users, and the controller reports the same faults later.
-func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
+// warning: an outage must not block users, and the controller reports the same faults later. The pods are what admission
+// makes of one pod of each replicated job; pods that could not be checked are not among them.
+func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Runtime) ([]trainjobs.AdmittedPod, Result) {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	jobSet, found := c.tryBuild(ctx, job, r)
 	if jobSet == nil {
-		return found
+		return nil, found
 	}
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{})
-	found.Add(c.tryNew(ctx, job, asNew(jobSet, err == nil)))
-	return found
+	pods, tried := c.tryNew(ctx, job, asNew(jobSet, err == nil))
+	found.Add(tried)
+	return pods, found
 }
 
 // DryRunChange sends the changed JobSet of an existing TrainJob to the API server as a dry run.
@@ -59,11 +61,13 @@ func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Ru
 	err := c.live.Get(ctx, client.ObjectKeyFromObject(job), existing)
 	switch {
 	case apierrors.IsNotFound(err):
-		found.Add(c.tryNew(ctx, job, asNew(jobSet, false)))
+		_, tried := c.tryNew(ctx, job, asNew(jobSet, false))
+		found.Add(tried)
 	case err != nil:
 		found.Warn("cannot check what the change does to the JobSet: %v", err)
 	case !metav1.IsControlledBy(existing, job) || existing.DeletionTimestamp != nil:
-		found.Add(c.tryNew(ctx, job, asNew(jobSet, true)))
+		_, tried := c.tryNew(ctx, job, asNew(jobSet, true))
+		found.Add(tried)
 	default:
 		found.Add(c.tryChange(ctx, job, existing, jobSet))
 	}
@@ -93,18 +97,21 @@ func (c *Checker) tryBuild(
 }
 
 // tryNew sends a new JobSet, and a pod of each of its replicated jobs.
-func (c *Checker) tryNew(ctx context.Context, job *trainer.TrainJob, jobSet *unstructured.Unstructured) Result {
+func (c *Checker) tryNew(
+	ctx context.Context, job *trainer.TrainJob, jobSet *unstructured.Unstructured,
+) ([]trainjobs.AdmittedPod, Result) {
 	answer, err := c.apply(ctx, jobSet)
 	if err == nil {
 		return c.tryPods(ctx, job, answer)
 	}
 	answer, notTyped := typed(jobSet)
 	if notTyped != nil {
-		return Result{Warnings: []string{fmt.Sprintf("cannot check the JobSet: %v", notTyped)}}
+		return nil, Result{Warnings: []string{fmt.Sprintf("cannot check the JobSet: %v", notTyped)}}
 	}
 	found := jobSetResult(err, job, answer)
-	found.Add(c.tryPods(ctx, job, answer))
-	return found
+	pods, tried := c.tryPods(ctx, job, answer)
+	found.Add(tried)
+	return pods, found
 }
 
 // tryChange sends a change of a JobSet. Immutable fields may change if it never started: the controller recreates it.
@@ -119,7 +126,8 @@ func (c *Checker) tryChange(
 	answer, err := c.apply(ctx, jobSet)
 	switch {
 	case err == nil:
-		return c.tryPods(ctx, job, answer)
+		_, found := c.tryPods(ctx, job, answer)
+		return found
 	case !isImmutable(err):
 		return jobSetResult(err, job, existing)
 	}
@@ -129,7 +137,8 @@ func (c *Checker) tryChange(
 			"change: %v", notKnown)}}
 	}
 	if !started {
-		return c.tryNew(ctx, job, asNew(jobSet, true))
+		_, found := c.tryNew(ctx, job, asNew(jobSet, true))
+		return found
 	}
 	return Result{Faults: []Fault{{Rule: rulePatchImmutable, Err: field.Forbidden(PatchesPath, fmt.Sprintf(
 		"the JobSet cannot take this change: %s; as it may have run already, only labels, annotations, nodeSelector, "+
@@ -137,8 +146,13 @@ func (c *Checker) tryChange(
 }
 
 // tryPods sends a pod of each replicated job, all at the same time.
-func (c *Checker) tryPods(ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) Result {
-	results := make([]Result, len(jobSet.Spec.ReplicatedJobs))
+func (c *Checker) tryPods(
+	ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet,
+) (admitted []trainjobs.AdmittedPod, found Result) {
+	answers := make([]struct {
+		pod    *trainjobs.AdmittedPod
+		result Result
+	}, len(jobSet.Spec.ReplicatedJobs))
 	var pods sync.WaitGroup
 	for i := range jobSet.Spec.ReplicatedJobs {
 		step := &jobSet.Spec.ReplicatedJobs[i]
@@ -147,16 +161,19 @@ func (c *Checker) tryPods(ctx context.Context, job *trainer.TrainJob, jobSet *jo
 		}
 		pods.Go(func() {
 			defer logPanic(ctx)
-			err := c.client.Create(ctx, podOf(jobSet, step), client.DryRunAll)
-			results[i] = podResult(err, job, step)
+			pod := podOf(jobSet, step)
+			err := c.client.Create(ctx, pod, client.DryRunAll)
+			answers[i].pod, answers[i].result = admittedPod(err, pod, step), podResult(err, job, step)
 		})
 	}
 	pods.Wait()
-	var found Result
-	for _, one := range results {
-		found.Add(one)
+	for _, one := range answers {
+		found.Add(one.result)
+		if one.pod != nil {
+			admitted = append(admitted, *one.pod)
+		}
 	}
-	return found
+	return admitted, found
 }
 
 // hasStarted says whether a JobSet may ever have had pods. If not, the controller can recreate it without a loss.

@@ -40,6 +40,7 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}
 	mgr.GetWebhookServer().Register(defaulterPath, &admission.Webhook{Handler: &trainJobDefaulter{clock: opts.Clock}})
+	mgr.GetWebhookServer().Register(podsPath, &admission.Webhook{Handler: &podsAnswerer{validator: jobs}})
 	err = errors.Join(
 		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithValidator(jobs).Complete(),
 		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithValidator(statusValidator{}).WithValidatorCustomPath(statusPath).

@@ -5,6 +5,8 @@
 // the Kubeflow Trainer's webhooks on the same paths. Their answers say what is wrong, where, and what would be right.
 //
 //   - TrainJob defaulting sets the time of the last change of each runtime patch (defaults.go).
+//   - Questions about pods: what the admission of the cluster makes of the pods of a TrainJob (pods.go). A hub asks before
+//     it sends a copy.
 //   - TrainJob validation has the checks of webhooks/validation, with a dry run of the JobSet that would be made
 //     (trainjob.go), and says when runtime patches may change (changes.go).
 //   - Status validation checks the change: what a status may say depends on the old status (rules in status.go).

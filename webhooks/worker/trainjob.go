@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
@@ -46,8 +47,11 @@ func NewTrainJobValidator(ctx context.Context, opts validation.Options, clock cl
 
 // ValidateCreate refuses a TrainJob that the cluster cannot run as it asks.
 func (v *TrainJobValidator) ValidateCreate(ctx context.Context, job *trainer.TrainJob) (admission.Warnings, error) {
+	if _, answered := trainjobs.DecodePods(job); answered && isDryRun(ctx) {
+		return nil, nil // The webhook of pods.go has checked it.
+	}
 	start := v.clock.Now()
-	found, err := v.created(ctx, job)
+	_, found, err := v.created(ctx, job)
 	return v.answer(ctx, job, found, start, err)
 }
 
@@ -67,24 +71,27 @@ func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (
 	return nil, nil
 }
 
-func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (validation.Result, error) {
+// created also returns what admission makes of the job's pods.
+func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) ([]trainjobs.AdmittedPod, validation.Result, error) {
 	found := validation.TTLResult(job)
 	if kinds := v.checker.KindFaults(job); len(kinds) > 0 {
 		found.Faults = append(found.Faults, kinds...)
-		return found, nil
+		return nil, found, nil
 	}
 	r, missing, err := v.checker.LiveRuntime(ctx, job)
 	if err != nil || r == nil {
 		found.Add(validation.WithoutRuntime(job, missing))
-		return found, err
+		return nil, found, err
 	}
 	found.Add(v.checker.Form(ctx, job, r))
-	if len(found.Faults) == 0 && !trainjobutil.IsManagedByExternalController(job) {
-		found.Add(v.checker.DryRun(ctx, job, r))
-		found.Add(v.checker.Surprises(job, r))
-		found.Add(v.checker.ServiceSurprise(ctx, job, r))
+	if len(found.Faults) > 0 || trainjobutil.IsManagedByExternalController(job) {
+		return nil, found, nil
 	}
-	return found, nil
+	pods, tried := v.checker.DryRun(ctx, job, r)
+	found.Add(tried)
+	found.Add(v.checker.Surprises(job, r))
+	found.Add(v.checker.ServiceSurprise(ctx, job, r))
+	return pods, found, nil
 }
 
 func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (validation.Result, error) {
