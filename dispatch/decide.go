@@ -64,9 +64,10 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		return decision
 	}
 	at = best.worker.Name
-	f.gang.bind(best.worker.Nodes)
+	gang := f.gangOn(best.worker)
+	gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
-	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + f.gang.assumption(best.worker.Nodes))
+	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + gang.assumption(best.worker.Nodes))
 	return decision
 }
 
@@ -124,9 +125,10 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 			Message: Cut(f.message(j.worker, j.result)),
 		}
 		if j.result == fits {
-			f.gang.bind(j.worker.Nodes)
+			gang := f.gangOn(j.worker)
+			gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
-			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.gang.assumption(j.worker.Nodes))
+			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+gang.assumption(j.worker.Nodes))
 		}
 	}
 	return lines

@@ -55,7 +55,7 @@ var filterRows = [...]struct {
 	excluded: {message: func(f *filters, w *Worker) string { return f.job.Excluded[w.Name].Message }},
 	insufficient: {
 		reason:  v1alpha1.ReasonInsufficientResources,
-		message: func(f *filters, w *Worker) string { return f.gang.shortfall(w.Nodes).Message },
+		message: func(f *filters, w *Worker) string { return f.gangOn(w).shortfall(w.Nodes).Message },
 	},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
@@ -110,7 +110,8 @@ func RemedyOf(reason string) Remedy {
 // filters are the filters of one job, ready to check workers.
 type filters struct {
 	job      Job
-	gang     *gang
+	gang     *gang                          // Use gangOn.
+	admitted map[v1alpha1.ClusterName]*gang // Those of job.Admitted that were asked for.
 	policy   *Policy
 	clusters labels.Selector                    // The policy's selector.
 	pin      labels.Selector                    // The job's pin.
@@ -149,9 +150,24 @@ func newFilters(job Job, policies []Policy) *filters {
 	return f
 }
 
+// gangOn is the gang as the worker admits it.
+func (f *filters) gangOn(w *Worker) *gang {
+	podSets, changed := f.job.Admitted[w.Name]
+	if !changed {
+		return f.gang
+	}
+	if f.admitted == nil {
+		f.admitted = map[v1alpha1.ClusterName]*gang{}
+	}
+	if f.admitted[w.Name] == nil {
+		f.admitted[w.Name] = newGang(podSets)
+	}
+	return f.admitted[w.Name]
+}
+
 // check runs the filters, the cheap ones first.
 func (f *filters) check(w *Worker) filterResult {
-	if r := f.open(w); r != fits || f.gang.fits(w.Nodes) {
+	if r := f.open(w); r != fits || f.gangOn(w).fits(w.Nodes) {
 		return r
 	}
 	return insufficient
@@ -187,7 +203,7 @@ func (f *filters) reason(w *Worker, r filterResult) string {
 	switch {
 	case r == excluded:
 		return f.job.Excluded[w.Name].Reason
-	case r == insufficient && f.gang.mismatched(w.Nodes):
+	case r == insufficient && f.gangOn(w).mismatched(w.Nodes):
 		return v1alpha1.ReasonNoMatchingNode
 	}
 	return filterRows[r].reason
@@ -249,7 +265,7 @@ func (f *filters) waits(workers []Worker, results []filterResult) (reason, messa
 	defer Blame(&at)
 	for i := range workers {
 		at = workers[i].Name
-		if results[i] != excluded || !f.gang.fits(workers[i].Nodes) {
+		if results[i] != excluded || !f.gangOn(&workers[i]).fits(workers[i].Nodes) {
 			continue
 		}
 		why := f.job.Excluded[workers[i].Name].Reason

@@ -22,9 +22,10 @@ import (
 // The worker's scheduler chooses the nodes in the end. It takes the fullest nodes if it also scores by MostAllocated.
 func mostAllocated(s *scores, _ *v1alpha1.Score, w *Worker) points {
 	score := 100 * point
-	if d := s.gang.dominant(w); d.name >= 0 {
+	gang := s.filters.gangOn(w)
+	if d := gang.dominant(w); d.name >= 0 {
 		full := 1 - float64(d.free-d.need)/float64(d.all)
-		score = percent((3*s.gang.filling(w.Nodes, d) + full) / 4)
+		score = percent((3*gang.filling(w.Nodes, d) + full) / 4)
 	}
 	return max(0, score-point*points(max(w.Queued, 0)))
 }

@@ -33,12 +33,22 @@ type Job struct {
 	QueuedOnHub bool
 	// Nominated: MultiKueue brings the job to the worker, and not Trainyard.
 	Nominated bool
-	// PodSets are the demand of the job.
+	// PodSets are the demand of the job, as the runtime says it.
 	PodSets []v1alpha1.PodSet
+	// Admitted is the demand on workers whose admission changes it. Use PodSetsOn.
+	Admitted map[v1alpha1.ClusterName][]v1alpha1.PodSet
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
 	Previous v1alpha1.ClusterName
 	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
 	Excluded map[v1alpha1.ClusterName]Exclusion
+}
+
+// PodSetsOn is the demand of the job on a worker.
+func (j *Job) PodSetsOn(worker v1alpha1.ClusterName) []v1alpha1.PodSet {
+	if podSets, changed := j.Admitted[worker]; changed {
+		return podSets
+	}
+	return j.PodSets
 }
 
 // Exclusion is why a worker cannot take one job, even with enough free resources.

@@ -29,7 +29,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 		at = workers[i].Name
 		c := unfit{worker: &workers[i], result: f.check(&workers[i])}
 		if c.result == insufficient {
-			c.places = c.worker.Nodes.Places(job.PodSets)
+			c.places = c.worker.Nodes.Places(job.PodSetsOn(c.worker.Name))
 		}
 		if nearest.worker == nil || c.isNearer(nearest) {
 			nearest = c

@@ -83,7 +83,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 		if at = w.Name; f.open(w) != fits {
 			continue
 		}
-		if f.gang.fits(w.Nodes) {
+		if f.gangOn(w).fits(w.Nodes) {
 			return Preemption{}, false
 		}
 		isSlow := func(v Victim) bool { return v.Slow && v.Priority < job.Priority }
@@ -175,7 +175,7 @@ type site struct {
 
 // newSite returns nil if no set of victims is enough.
 func newSite(f *filters, w *Worker, runs Occupancy) *site {
-	s := &site{gang: f.gang, worker: w, local: QueueOf(&f.job, w.WorkerQueue), runs: runs}
+	s := &site{gang: f.gangOn(w), worker: w, local: QueueOf(&f.job, w.WorkerQueue), runs: runs}
 	for _, v := range runs.Victims() {
 		if v.Priority < f.job.Priority {
 			s.victims = append(s.victims, v)

@@ -27,7 +27,7 @@ func PricesOf(prices v1alpha1.Prices) Prices {
 // price is the score Price. The ceiling is prepared once for the job.
 func price(s *scores, setting *v1alpha1.Score, w *Worker) points {
 	if s.pricing == nil {
-		s.pricing = newPricing(s.gang, setting.Ceiling, s.workers)
+		s.pricing = newPricing(s.filters.gang, setting.Ceiling, s.workers)
 	}
 	return s.pricing.of(w)
 }

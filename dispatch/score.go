@@ -85,10 +85,10 @@ func (p Policy) Compares() bool {
 
 // scores are the scores that a policy asks for, prepared for one job.
 type scores struct {
-	job *Job
+	job     *Job
+	filters *filters
 	// workers are all workers, also those that do not fit.
 	workers []Worker
-	gang    *gang
 	parts   []part
 	few     [8]part // The parts, unless they are more than the API permits. That saves an allocation.
 	weights int64
@@ -103,7 +103,7 @@ type part struct {
 }
 
 func newScores(f *filters, workers []Worker) *scores {
-	s := &scores{job: &f.job, workers: workers, gang: f.gang}
+	s := &scores{job: &f.job, filters: f, workers: workers}
 	settings := f.policy.Rules().Scoring
 	s.parts = s.few[:0]
 	for i := range settings {
@@ -215,7 +215,7 @@ func (g *gang) dominant(w *Worker) dominant {
 
 // leastAllocated is the share of the dominant resource that is free after the job is placed, or 100 without requests.
 func leastAllocated(s *scores, _ *v1alpha1.Score, w *Worker) points {
-	d := s.gang.dominant(w)
+	d := s.filters.gangOn(w).dominant(w)
 	if d.name < 0 {
 		return 100 * point
 	}

@@ -116,7 +116,9 @@ func TestPodsOfAFullQuota(t *testing.T) {
 // TestPodsThatAreRefused: a question is refused in the words in which the TrainJob would be.
 func TestPodsThatAreRefused(t *testing.T) {
 	e := env(t)
-	ns := e.namespace(t, func(n *corev1.Namespace) { n.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"} })
+	ns := e.namespace(t, func(n *corev1.Namespace) {
+		n.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+	})
 	asked, created := e.Create(t.Context(), question(ns), client.DryRunAll), e.Create(t.Context(), job(ns, "q"), client.DryRunAll)
 	check.Diff(t, causes(t, created), causes(t, asked), "faults of the question")
 }

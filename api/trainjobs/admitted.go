@@ -30,8 +30,17 @@ type AdmittedPod struct {
 	Later string `json:"later,omitempty"`
 }
 
+// Admission is what a worker has answered about the pods of a job. Without pods and words, it could not answer.
+type Admission struct {
+	Pods []AdmittedPod
+	// Refused are the worker's words if it refuses the copy. Then there are no pods.
+	Refused string
+}
+
 // AsksForPods says whether a TrainJob is a question about its pods.
-func AsksForPods(job metav1.Object) bool { return job.GetAnnotations()[v1alpha1.AnnotationPods] == AskPods }
+func AsksForPods(job metav1.Object) bool {
+	return job.GetAnnotations()[v1alpha1.AnnotationPods] == AskPods
+}
 
 // EncodePods returns the answer to a question about pods. It is not ok if the answer is too long.
 func EncodePods(pods []AdmittedPod) (answer string, ok bool) {

@@ -27,9 +27,22 @@ type minimum struct {
 	pods int64
 }
 
-// minimumOf takes the pods with the largest request of an extended resource, usually GPUs. Without one, it takes CPU.
+// minimumOf is what a job needs at least, on whichever worker.
+func minimumOf(job *dispatch.Job) minimum {
+	least := minimumOn(job.PodSets)
+	for _, podSets := range job.Admitted {
+		on := minimumOn(podSets)
+		if on.request.name != least.request.name {
+			return minimum{}
+		}
+		least.request.amount, least.pods = min(least.request.amount, on.request.amount), min(least.pods, on.pods)
+	}
+	return least
+}
+
+// minimumOn takes the pods with the largest request of an extended resource, usually GPUs. Without one, it takes CPU.
 // Initializers and the other pods do not run at the same time.
-func minimumOf(podSets []v1alpha1.PodSet) minimum {
+func minimumOn(podSets []v1alpha1.PodSet) minimum {
 	var most request
 	all := make([]dispatch.Resources, len(podSets))
 	for i := range podSets {

@@ -146,7 +146,7 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 	if c := q.classes[name]; c != nil {
 		return c
 	}
-	c := &class{name: name, rules: rules, minimum: minimumOf(e.PodSets)}
+	c := &class{name: name, rules: rules, minimum: minimumOf(&e.Job.Job)}
 	c.narrow(&e.Job)
 	c.renew()
 	q.classes[name] = c

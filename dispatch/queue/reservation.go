@@ -39,7 +39,7 @@ func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dis
 	if closed {
 		hold = nodes.Close
 	}
-	r.held, r.revision, r.closed = hold(e.PodSets, fleet.Empty(w.Name)), w.Revision, closed
+	r.held, r.revision, r.closed = hold(e.PodSetsOn(w.Name), fleet.Empty(w.Name)), w.Revision, closed
 	return r.held
 }
 
@@ -143,7 +143,7 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 		}
 		w := &p.workers[at]
 		defer dispatch.Blame(&w.Name)
-		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue)).Places(e.PodSets)
+		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue)).Places(e.PodSetsOn(w.Name))
 		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places
 		}

@@ -7,11 +7,13 @@ import (
 	"context"
 	"fmt"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 )
@@ -56,6 +58,18 @@ func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy
 	}
 	c.runtimeName = p.runtimeName
 	return err
+}
+
+// isPropagated says whether propagate would write no runtime.
+func (c *creator) isPropagated(ctx context.Context, policy *v1alpha1.DispatchPolicy) bool {
+	kind, key := trainjobs.RuntimeOf(c.seen.job)
+	onWorker := metadataOf(trainer.SchemeGroupVersion.String(), kind)
+	if err := c.worker.Get(ctx, key, onWorker); err != nil {
+		return false
+	}
+	counted := c.seen.dispatch.Spec.Counted
+	return onWorker.Labels[v1alpha1.LabelPropagatedBy] != c.hubID || !*policy.Rules().Propagate.Runtimes ||
+		counted != nil && onWorker.Annotations[v1alpha1.AnnotationSource] == counted.Runtime+"."+replaced
 }
 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.

@@ -89,8 +89,8 @@ func (r *reconciler) collect(
 	return result.RequeueAfter, err
 }
 
-// actOrTry does what the state asks for. If nothing is to be done, it looks for a question whether the worker would
-// take the job.
+// actOrTry does what the state asks for. If nothing is to be done, it looks for questions whether the worker would take
+// the job, and what the worker would make of its pods.
 func (r *reconciler) actOrTry(
 	ctx context.Context, worker copies.Worker, key types.NamespacedName, seen *observation, known *attempt, what judgement.Attempt,
 ) (time.Duration, error) {
@@ -98,12 +98,22 @@ func (r *reconciler) actOrTry(
 		return r.stepsFor(worker, seen, known).act(ctx, what)
 	}
 	at := place{r.options.Cluster, key}
-	asked := r.options.Trials.of(at)
+	asked, pods := r.options.Trials.of(at)
+	if pods != nil && r.here().IsNamedBy(pods.dispatch) {
+		if err := r.stepsOf(worker, pods).creator.ask(ctx, at, pods); err != nil {
+			return 0, err
+		}
+	}
 	if asked == nil || !r.here().IsNamedBy(asked.dispatch) {
 		return 0, nil
 	}
-	seen = &observation{hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch}
-	return r.stepsFor(worker, seen, &asked.attempt).creator.try(ctx, at, asked)
+	return r.stepsOf(worker, asked).creator.try(ctx, at, asked)
+}
+
+// stepsOf returns the steps for the job of a question as if it were placed.
+func (r *reconciler) stepsOf(worker copies.Worker, asked *trial) *steps {
+	seen := &observation{hubID: r.options.HubID, job: asked.job, dispatch: asked.dispatch}
+	return r.stepsFor(worker, seen, &asked.attempt)
 }
 
 // observe reads the key's objects from the caches, and adds what this process remembers. The attempt is empty if it is

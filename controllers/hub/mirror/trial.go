@@ -17,24 +17,30 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// trialLimit is for how long a worker is asked that does not answer.
-const trialLimit = 30 * time.Second
+const (
+	// trialLimit is for how long a worker is asked that does not answer.
+	trialLimit = 30 * time.Second
+	// AskLimit is for how long a worker is asked about pods: a job that may have room waits for the answer.
+	AskLimit = 2 * time.Second
+)
 
-// Trials asks workers by dry runs whether they take the copies of jobs that wait. It brings the questions to the mirrors,
-// which build and send the copy as they do for a job that is placed. It keeps questions that have no answer, and no
-// answers.
+// Trials asks workers by dry runs about the copies of jobs that wait: whether they take them, or what they make of their
+// pods. It brings the questions to the mirrors, which build and send the copy as they do for a job that is placed. It
+// keeps questions that have no answer, and no answers.
 type Trials struct {
 	enqueue func(worker v1alpha1.ClusterName, key types.NamespacedName)
 	clock   clock.PassiveClock
 
 	mu sync.Mutex
-	// asked are the questions without an answer, under mu.
+	// asked are the questions without an answer, by what they are about. Both are under mu.
 	asked map[place]*trial
+	pods  map[place]*trial
 }
 
 // place is a job on a worker.
@@ -47,14 +53,16 @@ type place struct {
 type trial struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
-	answered func(refused string)
+	answered func(trainjobs.Admission)
 	began    time.Time
-	attempt  attempt
+	// limit is how long after it began the question may be asked.
+	limit   time.Duration
+	attempt attempt
 }
 
 // NewTrials returns Trials without a question. enqueue, which must not block, has the mirror of a worker look at a key.
 func NewTrials(enqueue func(v1alpha1.ClusterName, types.NamespacedName), clock clock.PassiveClock) *Trials {
-	return &Trials{enqueue: enqueue, clock: clock, asked: map[place]*trial{}}
+	return &Trials{enqueue: enqueue, clock: clock, asked: map[place]*trial{}, pods: map[place]*trial{}}
 }
 
 // Try has a worker asked whether it takes the copy that it would get if the Dispatch were written. It does not wait.
@@ -63,39 +71,87 @@ func NewTrials(enqueue func(v1alpha1.ClusterName, types.NamespacedName), clock c
 func (t *Trials) Try(
 	worker v1alpha1.ClusterName, job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, answered func(refused string),
 ) {
-	now, at := t.clock.Now(), place{worker, client.ObjectKeyFromObject(dispatch)}
+	t.put(t.asked, worker, &trial{
+		job: job, dispatch: dispatch, answered: func(a trainjobs.Admission) { answered(a.Refused) }, limit: trialLimit,
+	})
+}
+
+// Ask has a worker asked what its admission makes of the pods of the copy that it would get if the Dispatch were
+// written. It does not wait. answered is called when the worker has answered or cannot. It is not called if the worker
+// does not answer within AskLimit.
+func (t *Trials) Ask(
+	worker v1alpha1.ClusterName, job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, answered func(trainjobs.Admission),
+) {
+	t.put(t.pods, worker, &trial{job: job, dispatch: dispatch, answered: answered, limit: AskLimit})
+}
+
+func (t *Trials) put(questions map[place]*trial, worker v1alpha1.ClusterName, asked *trial) {
+	now, at := t.clock.Now(), place{worker, client.ObjectKeyFromObject(asked.dispatch)}
+	asked.began = now
 	t.mu.Lock()
-	maps.DeleteFunc(t.asked, func(_ place, asked *trial) bool { return now.Sub(asked.began) > trialLimit })
-	t.asked[at] = &trial{job: job, dispatch: dispatch, answered: answered, began: now}
+	maps.DeleteFunc(questions, func(_ place, other *trial) bool { return now.Sub(other.began) > other.limit })
+	questions[at] = asked
 	t.mu.Unlock()
 	t.enqueue(worker, at.key)
 }
 
-// of returns the question about a job to a worker, nil if there is none.
-func (t *Trials) of(at place) *trial {
+// of returns the questions about a job to a worker, whether it takes the job and about its pods. Nil: there is none.
+func (t *Trials) of(at place) (asked, pods *trial) {
 	if t == nil {
-		return nil
+		return nil, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	asked := t.asked[at]
-	if asked == nil || t.clock.Since(asked.began) > trialLimit {
-		return nil
+	open := func(asked *trial) *trial {
+		if asked == nil || t.clock.Since(asked.began) > asked.limit {
+			return nil
+		}
+		return asked
 	}
-	return asked
+	return open(t.asked[at]), open(t.pods[at])
 }
 
-// answer ends a question with the worker's words if it refuses the copy, and with nothing if it takes it.
-func (t *Trials) answer(at place, asked *trial, refused string) {
+// answer ends a question.
+func (t *Trials) answer(at place, asked *trial, answer trainjobs.Admission) {
 	t.mu.Lock()
-	current := t.asked[at] == asked
-	if current {
-		delete(t.asked, at)
+	current := false
+	for _, questions := range []map[place]*trial{t.asked, t.pods} {
+		if questions[at] == asked {
+			delete(questions, at)
+			current = true
+		}
 	}
 	t.mu.Unlock()
 	if current {
-		asked.answered(refused)
+		asked.answered(answer)
 	}
+}
+
+// ask asks the worker what its admission makes of the pods of the copy, by a dry run of the copy. It brings nothing to
+// the worker in order to ask: without the namespace and the runtime there, the worker cannot answer.
+func (c *creator) ask(ctx context.Context, at place, asked *trial) error {
+	policy, err := c.policy(ctx, c.seen.job)
+	if err != nil {
+		return err
+	}
+	if c.ownRefusal() != nil || !c.isPropagated(ctx, policy) {
+		c.trials.answer(at, asked, trainjobs.Admission{})
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskLimit)
+	defer cancel()
+	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
+	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationPods, trainjobs.AskPods)
+	err = c.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict), client.DryRunAll)
+	var answer trainjobs.Admission
+	switch {
+	case err == nil:
+		answer.Pods, _ = trainjobs.DecodePods(copy)
+	case isRefusal(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
+		answer.Refused = refusalWords(err)
+	}
+	c.trials.answer(at, asked, answer)
+	return nil
 }
 
 // try asks the worker whether it takes the copy of a job that waits, by what create does up to a creation that is a dry
@@ -104,7 +160,7 @@ func (t *Trials) answer(at place, asked *trial, refused string) {
 // accepted the copy.
 func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duration, error) {
 	if err := c.ownRefusal(); err != nil {
-		c.trials.answer(at, asked, refusalWords(err))
+		c.trials.answer(at, asked, trainjobs.Admission{Refused: refusalWords(err)})
 		return 0, nil
 	}
 	end, ok := c.creations.begin(ctx, c.clock)
@@ -126,7 +182,7 @@ func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duratio
 	}
 	switch {
 	case err == nil:
-		c.trials.answer(at, asked, "")
+		c.trials.answer(at, asked, trainjobs.Admission{})
 	case apierrors.IsAlreadyExists(err):
 		return c.tryTaken(ctx, at, asked)
 	case !isRefusal(err):
@@ -134,7 +190,7 @@ func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duratio
 	case c.clock.Since(c.attempt.creation.runtimeWritten) <= runtimeLag:
 		return runtimeLag, nil
 	default:
-		c.trials.answer(at, asked, refusalWords(err))
+		c.trials.answer(at, asked, trainjobs.Admission{Refused: refusalWords(err)})
 	}
 	return 0, nil
 }
@@ -148,6 +204,6 @@ func (c *creator) tryTaken(ctx context.Context, at place, asked *trial) (time.Du
 	if found.remains != copies.Foreign {
 		return endCheck, nil
 	}
-	c.trials.answer(at, asked, c.reporter.conflictMessage())
+	c.trials.answer(at, asked, trainjobs.Admission{Refused: c.reporter.conflictMessage()})
 	return 0, nil
 }

@@ -77,7 +77,7 @@ func (f *fleet) elsewhere(list *queue.Queue, job *queue.Job, from v1alpha1.Clust
 	}
 	local := dispatch.QueueOf(&job.Job, f.object(answer.Cluster).Spec.Kueue.WorkerQueue)
 	f.promise(&assignment{
-		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: local,
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSetsOn(answer.Cluster), queue: local,
 		priority: job.Priority, promised: true,
 	})
 	return fits(answer.Cluster)
