@@ -42,7 +42,9 @@ type Seen struct {
 	// Known is what the caller knows beside the record. Copied: it knows that the current attempt has had a copy.
 	Known  record.Known
 	Copied bool
+	// Hold is why no first copy may be created. HeldBy is the worker whose copy holds it back, empty if none does.
 	Hold   Hold
+	HeldBy v1alpha1.ClusterName
 	// Asked: the objects are those of the API servers, and not of caches. Only then is more said about a copy that no
 	// record explains. Rival is the highest attempt among such copies of the job on other workers. ManagedBy is the value
 	// of spec.managedBy of this manager's jobs.

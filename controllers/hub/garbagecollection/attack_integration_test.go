@@ -56,7 +56,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 				if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
 					t.Errorf("Of() = %q: the job could not be placed anew", worker)
 				}
-				if s.quarantine.Holds(t.Context(), s.dispatch(t)) {
+				if holds, _ := s.quarantine.Holds(t.Context(), s.dispatch(t)); holds {
 					t.Error("the job's copy could not be created anew")
 				}
 				s.restart() // A new process does not believe the worker either, in any state of the job.

@@ -123,8 +123,12 @@ func (c *Collector) See(ctx context.Context, seen *judgement.Seen) (err error) {
 	case record.StateOf(d) == record.Leaving:
 	case !swept && !refused:
 		seen.Hold = judgement.Unswept
-	case d != nil && d.Spec.Cluster == c.here.Name && record.LacksCopy(d) && c.suspects.quarantine.Holds(ctx, d):
-		if seen.Hold = judgement.Held; !swept {
+	case d != nil && d.Spec.Cluster == c.here.Name && record.LacksCopy(d):
+		var holds bool
+		switch holds, seen.HeldBy = c.suspects.quarantine.Holds(ctx, d); {
+		case holds && swept:
+			seen.Hold = judgement.Held
+		case holds:
 			seen.Hold = judgement.Unswept
 		}
 	}
@@ -137,12 +141,16 @@ func (c *Collector) SweepRefused() (words string, refused bool) {
 	return c.suspects.quarantine.SweepRefused(c.here.Name)
 }
 
-// Collect does what has been judged about the copy of a key, nil if there is none. It returns when to look again.
+// Collect does what has been judged about the copy of a key, nil if there is none. If a copy on another worker holds the
+// first copy back, Collect says so on the Dispatch. It returns when to look again.
 func (c *Collector) Collect(
 	ctx context.Context, connected copies.Worker, key types.NamespacedName, copy *unstructured.Unstructured,
 	seen judgement.Seen, what judgement.Copy,
 ) (time.Duration, error) {
 	worker := workerClient{connected}
+	if seen.HeldBy != "" {
+		c.suspects.quarantine.sayHeld(ctx, seen.Dispatch, seen.HeldBy)
+	}
 	if copy == nil {
 		c.deletions.Delete(key)
 		return c.missing(ctx, worker, key)

@@ -67,16 +67,15 @@ func (q *Quarantine) Of(key types.NamespacedName, origin types.UID) (worker v1al
 // lists.
 func (q *Quarantine) Swept(worker v1alpha1.ClusterName) bool { return q.registry.isSwept(worker) }
 
-// Holds is true while no first copy of a Dispatch's attempt may be created on its worker. One reason is that another
-// worker has an unknown copy of the same job, of this attempt or a later attempt. Holds writes that on the Dispatch.
-// The other reason is that this process has just started, and has not yet looked at all workers that it expects.
-func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) bool {
+// Holds says whether no first copy of a Dispatch's attempt may be created on its worker now. One reason is that another
+// worker, by, has an unknown copy of the same job, of this attempt or a later attempt. The other reason is that this
+// process has just started, and has not yet looked at all workers that it expects.
+func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) (holds bool, by v1alpha1.ClusterName) {
 	attempt, worker := q.registry.rivalOf(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster)
 	if attempt >= d.Spec.Attempt {
-		q.sayHeld(ctx, d, worker)
-		return true
+		return true, worker
 	}
-	return !q.isStartupOver(ctx)
+	return !q.isStartupOver(ctx), ""
 }
 
 // Subscribe lets the Quarantine call f with the key of a job whenever a copy that matters to Of appears or disappears,

@@ -81,11 +81,11 @@ type Options struct {
 // Collector does on one worker what is to be done beside the attempts that are on record. Package garbagecollection has
 // it.
 type Collector interface {
-	// See adds to what has been seen of a key what only the Collector knows: Tombstones and Hold.
+	// See adds to what has been seen of a key what only the Collector knows: Tombstones, Hold and HeldBy.
 	See(ctx context.Context, seen *judgement.Seen) error
 	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept.
 	SweepRefused() (words string, refused bool)
-	// Collect does what has been judged about a copy, nil if there is none.
+	// Collect does what has been judged about a copy, nil if there is none. It says on the Dispatch what HeldBy is.
 	Collect(
 		ctx context.Context, worker copies.Worker, key types.NamespacedName, copy *unstructured.Unstructured, seen judgement.Seen,
 		what judgement.Copy,
