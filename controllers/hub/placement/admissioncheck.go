@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 )
 
@@ -23,26 +25,34 @@ const (
 	maxHopeless  = 8 * time.Minute
 )
 
+// admission answers the admission checks of jobs that wait for room with quota of the hub's Kueue.
+type admission struct {
+	hub     client.Client
+	decider *decider.Decider
+	waiting *waiting
+	clock   clock.PassiveClock
+}
+
 // admit lets Kueue admit a job whose Dispatch names a worker. It does nothing about a job without an admission check.
-func (r *Reconciler) admit(ctx context.Context, f observation, worker v1alpha1.ClusterName) error {
-	return r.answer(ctx, f, kueue.Ready, fmt.Sprintf("worker %s holds room for the job", worker))
+func (a *admission) admit(ctx context.Context, seen *observation, worker v1alpha1.ClusterName) error {
+	return a.answer(ctx, seen, kueue.Ready, fmt.Sprintf("worker %s holds room for the job", worker))
 }
 
 // keepQuota says in the admission check of a job why the job waits with its quota. A job that no worker could take for
 // some time gives the quota back, so that Kueue can give it to others. keepQuota returns when to look again.
-func (r *Reconciler) keepQuota(ctx context.Context, f observation, reason string) (time.Duration, error) {
-	if f.kueue.Review == nil {
+func (a *admission) keepQuota(ctx context.Context, seen *observation, reason string) (time.Duration, error) {
+	if seen.kueue.Review == nil {
 		return 0, nil
 	}
-	key := client.ObjectKeyFromObject(f.job)
+	key := seen.key()
 	var left time.Duration
-	if since := r.history.hope(key, r.decider.FitsEmpty(key)); !since.IsZero() {
-		left = hopelessFor(f.kueue.Review.Retries()) - r.Clock.Since(since)
+	if since := a.waiting.hope(key, a.decider.FitsEmpty(key)); !since.IsZero() {
+		left = hopelessFor(seen.kueue.Review.Retries()) - a.clock.Since(since)
 		if left <= 0 {
-			return 0, r.giveBack(ctx, f, reason)
+			return 0, a.giveBack(ctx, seen, reason)
 		}
 	}
-	return left, r.answer(ctx, f, kueue.Pending, fmt.Sprintf(
+	return left, a.answer(ctx, seen, kueue.Pending, fmt.Sprintf(
 		"the job waits for room on a worker (%s): Dispatch %s says what each worker lacks", reason, key))
 }
 
@@ -53,34 +63,27 @@ func hopelessFor(retries int64) time.Duration {
 
 // giveBack lets Kueue take the quota of a job back, at once. With a delay in the check (requeueAfterSeconds), Kueue
 // v0.19 takes the quota back only when the delay is over.
-func (r *Reconciler) giveBack(ctx context.Context, f observation, reason string) error {
+func (a *admission) giveBack(ctx context.Context, seen *observation, reason string) error {
 	message := fmt.Sprintf("no worker could take the job, even if no other job ran there (%s): Dispatch %s says why",
-		reason, client.ObjectKeyFromObject(f.job))
-	if err := r.answer(ctx, f, kueue.Retry, message); err != nil {
+		reason, seen.key())
+	if err := a.answer(ctx, seen, kueue.Retry, message); err != nil {
 		return err
 	}
-	r.history.hope(client.ObjectKeyFromObject(f.job), true) // The time begins again when the job has quota again.
+	a.waiting.hope(seen.key(), true) // The time begins again when the job has quota again.
 	return nil
-}
-
-// reviewQuota looks again at the jobs that wait with quota: workers have changed. Changes are gathered.
-func (r *Reconciler) reviewQuota() {
-	for _, key := range r.waiting.keepingQuota() {
-		r.inbox.AddAfter(key, explanationInterval)
-	}
 }
 
 // answer writes the state of the admission check, if it differs. The write fails with a conflict if Kueue has changed
 // the Workload, by an eviction for example.
-func (r *Reconciler) answer(ctx context.Context, f observation, state, message string) error {
-	review := f.kueue.Review
+func (a *admission) answer(ctx context.Context, seen *observation, state, message string) error {
+	review := seen.kueue.Review
 	if review == nil || review.Says(state, message) {
 		return nil
 	}
-	patch := review.Patch(state, message, r.Clock.Now())
+	patch := review.Patch(state, message, a.clock.Now())
 	key := client.ObjectKeyFromObject(patch)
 	//nolint:staticcheck // The patch is no typed apply configuration.
-	err := r.Hub.Status().Patch(ctx, patch, client.Apply, client.FieldOwner(kueue.CheckOwner), client.ForceOwnership)
+	err := a.hub.Status().Patch(ctx, patch, client.Apply, client.FieldOwner(kueue.CheckOwner), client.ForceOwnership)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch admission checks of Workload %s: %w", key, err)
 	}

@@ -195,6 +195,7 @@ func TestPriorityOfTheWorkload(t *testing.T) {
 // A check of Trainyard is Active unless it asks for something that nobody would do. Other checks are left alone.
 func TestActivityOfChecks(t *testing.T) {
 	k := newScene(t).withKueue(t)
+	reconciler := &checkReconciler{hub: k.Hub.Admin, recorder: k.Events, clock: k.Clock}
 	for name, test := range map[string]struct {
 		reason, controller string
 		parameters         map[string]any
@@ -217,7 +218,7 @@ func TestActivityOfChecks(t *testing.T) {
 			t.Cleanup(func() { check.Must(t, k.Hub.Admin.Delete(context.WithoutCancel(t.Context()), admissionCheck)) })
 			var versions []string
 			for range 2 {
-				_, err := (&checkReconciler{k.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(admissionCheck)})
+				_, err := reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(admissionCheck)})
 				check.Must(t, err)
 				check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(admissionCheck), admissionCheck))
 				versions = append(versions, admissionCheck.GetResourceVersion())

@@ -54,14 +54,14 @@ func digestOf(worker *v1alpha1.WorkerCluster) string {
 // circumstancesOf sums up everything of a job on which a refusal may depend: what reaches the copy, or selects workers.
 // It is made of the job, its runtime and its policy. What stays on the hub does not count: an admissionTimeout that an
 // admin sets because a worker lets the job wait must not send the job to the same worker first.
-func circumstancesOf(f observation, job *queue.Job, runtime string) string {
+func circumstancesOf(seen *observation, job *queue.Job, runtime string) string {
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
 	var rules v1alpha1.DispatchPolicySpec
 	var expression string
 	if err == nil && policy != nil {
 		rules, expression = rulesAtWorker(policy.Spec), keyOf(policy.Expression, &job.Job)
 	}
-	return digest(f.job.GetGeneration(), atWorker(f.job.GetLabels()), atWorker(f.job.GetAnnotations()), runtime, rules, expression)
+	return digest(seen.job.GetGeneration(), atWorker(seen.job.GetLabels()), atWorker(seen.job.GetAnnotations()), runtime, rules, expression)
 }
 
 // atWorker returns the labels or annotations of a job that reach its copy, and the pin, which selects workers.

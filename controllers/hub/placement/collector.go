@@ -70,8 +70,8 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 // show makes the metrics show this Reconciler until hide is called.
 func (r *Reconciler) show(ctx context.Context) (hide func()) {
 	collect := func(gauge gauge) {
-		collectWaiting(decider.Summarize(r.decider), r.Clock, gauge)
-		if workers, err := workersOf(ctx, r.Hub); err == nil {
+		collectWaiting(decider.Summarize(r.decider), r.options.Clock, gauge)
+		if workers, err := workersOf(ctx, r.options.Hub); err == nil {
 			collectGPUs(workers, gauge)
 		}
 	}

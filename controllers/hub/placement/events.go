@@ -10,19 +10,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-func (w *writer) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
-	w.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
+// announcer records Events on hub TrainJobs.
+type announcer struct{ recorder events.EventRecorder }
+
+func (a announcer) placed(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
+	a.recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
 		"Placed on worker %q (attempt %d): %s", decision.Cluster, d.Spec.Attempt, decision.Message)
 }
 
-// recordWaiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
-func (w *writer) recordWaiting(
+// waiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
+func (a announcer) waiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) {
 	obstacle, note := v1alpha1.ReasonKindOf(decision.Reason), decision.Reason+": "+decision.Message
@@ -37,22 +41,22 @@ func (w *writer) recordWaiting(
 	if obstacle.NeedsRepair() {
 		eventType = corev1.EventTypeWarning
 	}
-	w.Recorder.Eventf(job, d, eventType, "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
+	a.recorder.Eventf(job, d, eventType, "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
 }
 
-// recordTrialRefused says that a worker would refuse the copy of a job, so that no jobs are stopped for it there.
-func (w *writer) recordTrialRefused(job *unstructured.Unstructured, worker v1alpha1.ClusterName, words string) {
-	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, "WouldBeRejected", "Preempt", "%s", record.Cut(fmt.Sprintf(
+// trialRefused says that a worker would refuse the copy of a job, so that no jobs are stopped for it there.
+func (a announcer) trialRefused(job *unstructured.Unstructured, worker v1alpha1.ClusterName, words string) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, "WouldBeRejected", "Preempt", "%s", record.Cut(fmt.Sprintf(
 		"No job is stopped for this one on worker %s, which would refuse it: %s", worker, words), record.NoteLimit))
 }
 
-// recordRefused says that not even a Dispatch without a decision can be recorded.
-func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
-	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), record.NoteLimit))
+// refused says that not even a Dispatch without a decision can be recorded.
+func (a announcer) refused(job *unstructured.Unstructured, err error) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), record.NoteLimit))
 }
 
-// recordConcluded says that a job is over although its attempt was given up.
-func (w *writer) recordConcluded(f observation, end *metav1.Condition) {
-	w.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
-		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, f.dispatch.Spec.Attempt, f.dispatch.Spec.Cluster)
+// concluded says that a job is over although its attempt was given up.
+func (a announcer) concluded(seen *observation, end *metav1.Condition) {
+	a.recorder.Eventf(seen.job, seen.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
+		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, seen.dispatch.Spec.Attempt, seen.dispatch.Spec.Cluster)
 }

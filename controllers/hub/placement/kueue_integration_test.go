@@ -340,7 +340,7 @@ func TestDecisionIsTakenBackForMultiKueue(t *testing.T) {
 	s.Submit(t, "job", large)
 	s.expect(t, "job", v1alpha1.ReasonManagedByMultiKueue)
 	s.kueue = nil
-	s.reconciler.Kueue = nil
+	s.reconciler.observer.kueue = nil
 	s.Submit(t, "other", large)
 	if d, _ := s.reconcile(t, "other"); d.Spec.Cluster != east {
 		t.Errorf("the other job is on %q, want east, which is free", d.Spec.Cluster)

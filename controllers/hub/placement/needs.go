@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -28,65 +30,70 @@ import (
 
 // needs gathers what a decision on a job needs, from the hub's caches.
 type needs struct {
-	*Options
-	policies Policies
-	compiled compiled
+	hub client.Reader
+	// protected is Options.Protected.
+	protected func(namespace string) bool
+	policies  Policies
+	compiled  compiled
 	// workerQueues is shared with the watches.
 	workerQueues *workerQueues
 	demands      *demand.Deriver
+	clock        clock.PassiveClock
 }
 
-// of returns a job with everything that the decision needs, except what exclude adds later. An obstacle says why the
-// job waits, whatever capacity the workers have.
-func (n *needs) of(ctx context.Context, f observation) (*queue.Job, *dispatch.Decision, error) {
-	job, err := n.job(ctx, f)
-	if err != nil {
-		return nil, nil, err
+// observe adds to an observation what a decision on its job needs.
+func (n *needs) observe(ctx context.Context, seen *observation) (err error) {
+	gathered := &seen.needs
+	if gathered.job, err = n.job(ctx, seen); err != nil {
+		return err
 	}
-	if n.Protected != nil && n.Protected(job.Namespace) {
-		return job, protectedNamespace(job.Namespace), nil
+	if gathered.protected = n.protected != nil && n.protected(gathered.job.Namespace); gathered.protected {
+		return nil
 	}
-	obstacle, err := n.demand(ctx, f, job)
-	return job, obstacle, err
+	if gathered.unmet, err = n.demand(ctx, seen, gathered.job); err != nil || seen.obstacle() != nil {
+		return err
+	}
+	gathered.expire, err = n.exclude(ctx, seen, gathered.job)
+	return err
 }
 
 // job returns a job without its demand.
-func (n *needs) job(ctx context.Context, f observation) (*queue.Job, error) {
-	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
+func (n *needs) job(ctx context.Context, seen *observation) (*queue.Job, error) {
+	policies, namespaceLabels, err := n.policies.inputs(ctx, seen.job)
 	if err != nil {
 		return nil, err
 	}
 	job := &queue.Job{
-		Job:      dispatch.JobOf(f.job, namespaceLabels),
+		Job:      dispatch.JobOf(seen.job, namespaceLabels),
 		Policies: n.compiled.of(policies),
-		Created:  f.job.GetCreationTimestamp().Time,
-		Since:    waitsSince(f),
-		Attempt:  record.NextAttempt(f.past.attempt),
+		Created:  seen.job.GetCreationTimestamp().Time,
+		Since:    waitsSince(seen),
+		Attempt:  record.NextAttempt(seen.past.attempt),
 	}
-	job.Previous, job.QueuedOnHub = f.past.worker, trainjobs.QueuedByKueue(f.job)
+	job.Previous, job.QueuedOnHub = seen.past.worker, trainjobs.QueuedByKueue(seen.job)
 	return job, nil
 }
 
 // demand fills in the job's PodSets and priority.
-func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dispatch.Decision, error) {
-	typed, err := trainjobs.Typed(f.job)
+func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (*dispatch.Decision, error) {
+	typed, err := trainjobs.Typed(seen.job)
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	var classes schedulingv1.PriorityClassList
-	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := n.hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	hub := demand.Hub{Policies: job.Policies, Classes: classes.Items, Priority: f.kueue.Priority}
-	if f.kueue.Flavors != nil {
-		hub.Flavors = f.kueue.Flavors.Entry
+	hub := demand.Hub{Policies: job.Policies, Classes: classes.Items, Priority: seen.kueue.Priority}
+	if seen.kueue.Flavors != nil {
+		hub.Flavors = seen.kueue.Flavors.Entry
 	}
 	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
 	if derived.Runtime != "" {
 		job.Counted = &v1alpha1.Counted{
-			Generation: f.job.GetGeneration(), Digest: trainjobs.Digest(f.job), Runtime: derived.Runtime,
+			Generation: seen.job.GetGeneration(), Digest: trainjobs.Digest(seen.job), Runtime: derived.Runtime,
 		}
-		job.Circumstances = circumstancesOf(f, job, derived.Runtime)
+		job.Circumstances = circumstancesOf(seen, job, derived.Runtime)
 	}
 	var status apierrors.APIStatus
 	switch obstacle := demand.Decision(err); {
@@ -100,12 +107,12 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns
 // how long it is until the first of these workers may be asked again.
-func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (expire time.Duration, err error) {
-	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
+func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) (expire time.Duration, err error) {
+	if seen.dispatch != nil && len(seen.dispatch.Status.Refusals) > 0 {
 		digests := map[v1alpha1.ClusterName]string{}
-		for _, refusal := range f.dispatch.Status.Refusals {
+		for _, refusal := range seen.dispatch.Status.Refusals {
 			worker := &v1alpha1.WorkerCluster{}
-			switch err := n.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); {
+			switch err := n.hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); {
 			case err == nil:
 				digests[refusal.Cluster] = digestOf(worker)
 			case !apierrors.IsNotFound(err):
@@ -113,12 +120,12 @@ func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (exp
 			}
 		}
 		now := func(worker v1alpha1.ClusterName) string { return digest(job.Circumstances, digests[worker]) }
-		d := f.dispatch
+		d := seen.dispatch
 		if record.AttemptOf(d) == record.Ended {
 			d = d.DeepCopy()
 			noteEnd(d, now(d.Spec.Cluster)) // The next write says so.
 		}
-		job.Excluded, expire = exclusions(d, n.Clock.Now(), now)
+		job.Excluded, expire = exclusions(d, n.clock.Now(), now)
 	}
 	job.Class = n.workerQueues.apart(classOf(job), job)
 	return expire, nil
@@ -126,27 +133,27 @@ func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (exp
 
 // Demand returns what a TrainJob needs and its priority, as its Dispatch records them when it is placed.
 func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	f := r.observeKueue(observation{job: trainJob})
-	job, err := r.needs.job(ctx, f)
+	seen := &observation{job: trainJob, kueue: r.observer.kueueOf(trainJob)}
+	job, err := r.needs.job(ctx, seen)
 	if err != nil {
 		return nil, 0, err
 	}
-	obstacle, err := r.needs.demand(ctx, f, job)
-	if err == nil && obstacle != nil {
-		err = fmt.Errorf("%s: %s", obstacle.Reason, obstacle.Message)
+	unmet, err := r.needs.demand(ctx, seen, job)
+	if err == nil && unmet != nil {
+		err = fmt.Errorf("%s: %s", unmet.Reason, unmet.Message)
 	}
 	return copied(job.PodSets), job.Priority, err
 }
 
 // waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
-func waitsSince(f observation) time.Time {
-	if record.AttemptOf(f.dispatch) == record.Waiting {
-		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
+func waitsSince(seen *observation) time.Time {
+	if record.AttemptOf(seen.dispatch) == record.Waiting {
+		placed := meta.FindStatusCondition(seen.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
 		if placed != nil && !v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList() {
 			return placed.LastTransitionTime.Time
 		}
 	}
-	return f.past.firstSeen
+	return seen.past.firstSeen
 }
 
 // classOf names the class of jobs for which the same decision holds. Jobs of a class have equal demand, the same pin
@@ -174,13 +181,40 @@ func classOf(job *queue.Job) string {
 	return string(hash.Sum(nil))
 }
 
-// protectedNamespace says why a job of a protected namespace waits. A copy would be in the namespace of that name on a
-// worker, where its pods could use what the worker's own components have there.
-func protectedNamespace(namespace string) *dispatch.Decision {
-	return &dispatch.Decision{
-		Reason: v1alpha1.ReasonProtectedNamespace,
-		Message: fmt.Sprintf("TrainJobs of namespace %q are not dispatched: namespaces that begin with kube-, those of Trainyard, "+
-			"Kubeflow Trainer, JobSet and Kueue, and those of the manager's flag --protected-namespaces are protected; create the "+
-			"TrainJob in another namespace, or ask an admin for an exception (--unprotected-namespaces)", namespace),
+// workerQueues knows the workers that bring jobs into a LocalQueue whatever the jobs say. The LocalQueue is one of the
+// job's namespace. So jobs of two namespaces are no longer alike, even without a label of a queue.
+type workerQueues struct {
+	mu    sync.Mutex
+	named map[v1alpha1.ClusterName]bool // Under mu.
+}
+
+// see takes in a WorkerCluster, and returns whether the classes of jobs have changed.
+func (w *workerQueues) see(worker *v1alpha1.WorkerCluster) bool {
+	setting := worker.Spec.Kueue.WorkerQueue
+	names := setting != "" && setting != v1alpha1.WorkerQueueFromJob && setting != v1alpha1.WorkerQueueNone
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := len(w.named) > 0
+	if w.named == nil {
+		w.named = map[v1alpha1.ClusterName]bool{}
 	}
+	if delete(w.named, v1alpha1.ClusterName(worker.Name)); names {
+		w.named[v1alpha1.ClusterName(worker.Name)] = true
+	}
+	return before != (len(w.named) > 0)
+}
+
+// apart is the class of jobs that are alike also in the LocalQueues whose quota may count for them.
+func (w *workerQueues) apart(class string, job *queue.Job) string {
+	local := job.Labels[v1alpha1.LabelLocalQueue]
+	if local == "" && job.WorkerQueue == "" && !w.any() {
+		return class
+	}
+	return fmt.Sprintf("%s\n%s/%s %t", class, job.Namespace, local, job.QueuedOnHub)
+}
+
+func (w *workerQueues) any() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.named) > 0
 }

@@ -37,7 +37,7 @@ func (s *scene) express(t *testing.T, policy *v1alpha1.DispatchPolicy, text stri
 // validity reconciles a policy and returns its condition Valid.
 func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.Condition {
 	t.Helper()
-	_, err := (&policyReconciler{s.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
+	_, err := (&policyReconciler{hub: s.Hub.Admin, recorder: s.Events, clock: s.Clock}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
 	check.Must(t, err)
 	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid)

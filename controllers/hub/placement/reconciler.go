@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
-	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/internal/inbox"
@@ -75,14 +73,17 @@ type Options struct {
 
 // Reconciler reconciles hub TrainJobs.
 type Reconciler struct {
-	*Options
-	decider *decider.Decider
-	needs   *needs
-	writer  *writer
-	watches *watches
-	waiting *waiting
-	history *history
-	inbox   *inbox.Inbox
+	options  Options
+	observer *observer
+	needs    *needs
+	decider  *decider.Decider
+	waiting  *waiting
+	writer   *writer
+	// admission and questions tell Kueue and ask workers about jobs that wait.
+	admission *admission
+	questions *questions
+	watches   *watches
+	inbox     *inbox.Inbox
 }
 
 // NewReconciler makes the controller's reconciler.
@@ -91,14 +92,15 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
+	announcer := announcer{options.Recorder}
 	r := &Reconciler{
-		Options: &options,
+		options: options,
 		needs: &needs{
-			Options: &options, policies: Policies{Hub: options.Hub}, demands: demands, workerQueues: &workerQueues{},
+			hub: options.Hub, protected: options.Protected, policies: Policies{Hub: options.Hub}, demands: demands,
+			workerQueues: &workerQueues{}, clock: options.Clock,
 		},
-		writer:  &writer{&options},
-		waiting: newWaiting(),
-		history: &history{clock: options.Clock, jobs: map[types.NamespacedName]past{}},
+		waiting: newWaiting(options.Clock),
+		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock},
 		inbox:   &inbox.Inbox{},
 	}
 	decisions := decider.Options{
@@ -113,19 +115,14 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		decisions.Digest = digestOf
 	}
 	r.decider = decider.New(decisions)
-	r.watches = &watches{decider: r.decider, waiting: r.waiting, history: r.history, wake: r.wake, workerQueues: r.needs.workerQueues}
-	return r, nil
-}
-
-// Busy is true while at least as many jobs wait to be looked at as the Reconciler handles at a time. Work that can wait
-// should then leave the API servers to these jobs.
-func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
-
-// wake makes the Reconciler look at jobs.
-func (r *Reconciler) wake(jobs ...types.NamespacedName) {
-	for _, key := range jobs {
-		r.inbox.Add(key)
+	r.observer = &observer{
+		hub: options.Hub, managedBy: options.ManagedBy, kueue: options.Kueue, copies: options.UnknownCopies,
+		decider: r.decider, waiting: r.waiting, clock: options.Clock,
 	}
+	r.admission = &admission{hub: options.Hub, decider: r.decider, waiting: r.waiting, clock: options.Clock}
+	r.questions = &questions{trials: options.Trials, decider: r.decider, announcer: announcer, wake: r.wake}
+	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues}
+	return r, nil
 }
 
 // workersOf lists the WorkerClusters from the cache.
@@ -137,98 +134,77 @@ func workersOf(ctx context.Context, hub client.Reader) ([]v1alpha1.WorkerCluster
 	return workers.Items, nil
 }
 
-// Reconcile tells the decider what one TrainJob needs, and writes what it has been granted or why it waits.
+// Reconcile observes one TrainJob and its Dispatch, and takes the next step: it writes what the job has been granted or
+// why it waits, or asks the decider for a grant.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
 	defer r.decider.Met(key) // Whatever happens to one job, the others go on.
-	f, err := r.observe(ctx, key)
+	seen, err := r.observer.observe(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return requeue.AfterLag(r.act(ctx, key, f))
-}
-
-// act does what the state asks for.
-func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
-	what := classify(r.ManagedBy, f)
+	what := next(r.options.ManagedBy, &seen)
 	log.FromContext(ctx).V(1).Info("Classified", "state", what)
-	if what == unplaced {
-		return r.place(ctx, key, f)
-	}
-	r.decider.Leave(key)
-	if r.waiting.drop(key); f.kueue.Standing == kueue.Unknown {
-		r.waiting.put(key, f.job) // It is looked at again when more is known.
-	}
+	r.follow(key, &seen, what)
+	var later time.Duration
 	switch what {
-	case settled:
-		r.history.forget(key)
+	case settled, occupied, written: // An event tells of the next step.
 	case evicted:
-		return reconcile.Result{}, r.writer.evict(ctx, f)
+		err = r.writer.evict(ctx, &seen)
 	case concluded:
-		return reconcile.Result{}, r.writer.conclude(ctx, f)
+		err = r.writer.conclude(ctx, &seen)
 	case orphaned:
-		return reconcile.Result{}, client.IgnoreNotFound(r.writer.records().DeleteUnchanged(ctx, f.dispatch))
+		err = r.writer.deleteOrphan(ctx, &seen)
 	case suspended:
-		return reconcile.Result{}, r.writer.suspend(ctx, f)
+		err = r.writer.suspend(ctx, &seen)
 	case held:
-		return reconcile.Result{}, r.admit(ctx, f, f.dispatch.Spec.Cluster)
-	case occupied, unplaced:
+		err = r.admission.admit(ctx, &seen, seen.dispatch.Spec.Cluster)
+	case silent:
+		_, later = seen.awaitsKueue()
+	case granted:
+		err = r.place(ctx, &seen)
+	case unplaced:
+		var why dispatch.Decision
+		switch why, err = r.enter(ctx, &seen); {
+		case err != nil:
+		case why.Cluster != "":
+			return r.Reconcile(ctx, request) // What is observed now says whether the grant is written or taken back.
+		case why.Reason != "":
+			later, err = r.report(ctx, &seen, why)
+		}
 	}
-	return reconcile.Result{}, nil
+	return requeue.AfterLag(reconcile.Result{RequeueAfter: later}, err)
 }
 
-// observe reads the job and its Dispatch from the caches.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
-	var f observation
-	var err error
-	if f.job, err = records.Job(ctx, r.Hub, key); err != nil {
-		return f, err
+// follow tells waiting and the decider what has become of a job, except what enter tells the decider.
+func (r *Reconciler) follow(key types.NamespacedName, seen *observation, what state) {
+	if what == granted || what == written {
+		return // The job has left the waiting list.
 	}
-	if f.dispatch, err = records.Dispatch(ctx, r.Hub, key); err != nil {
-		return f, err
+	if what == settled {
+		r.waiting.forget(key)
 	}
-	if f.dispatch != nil {
-		f.eviction = r.decider.Eviction(f.dispatch.Spec.TrainJob.UID)
+	if what == unplaced || what == silent || seen.kueue.Standing == kueue.Unknown {
+		// Before the job's runtime is read: a change after that wakes the job.
+		r.waiting.put(seen.job, seen.kueue.Review != nil)
+	} else {
+		r.waiting.drop(key)
 	}
-	f = r.observeKueue(f)
-	if f.eviction == nil && f.suspends() {
-		f.eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: suspensionMessage}
+	if what != unplaced {
+		r.decider.Leave(key)
 	}
-	return f, nil
 }
 
-// place writes what an unplaced job has been granted. A job without a grant asks the decider for one.
-func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
-	var err error
-	if f.past, err = r.past(ctx, f); err != nil {
-		return reconcile.Result{}, err
-	}
-	grant, placed := r.decider.Granted(f.job.GetUID(), record.NextAttempt(f.past.attempt))
-	switch {
-	case !placed:
-		return r.wait(ctx, key, f)
-	case grant == nil:
-		return reconcile.Result{}, nil // The cache will show it.
-	}
-	return reconcile.Result{}, r.write(ctx, key, f, grant)
-}
-
-// write writes a grant. If a copy or Kueue has shown itself since the decider was told what the job needs, the job is
-// looked at again instead. If the API server has refused the grant, what the job was given is free for others. After
-// any other failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) error {
-	if heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown {
-		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
-		r.wake(key)
-		return nil
-	}
-	err := r.writer.place(ctx, f, grant)
+// place writes a grant. If the API server has refused the grant, what the job was given is free for others. After any
+// other failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
+func (r *Reconciler) place(ctx context.Context, seen *observation) error {
+	key, grant := seen.key(), seen.grant
+	err := r.writer.place(ctx, seen)
 	if err == nil {
 		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
-		r.waiting.drop(key)
-		timeToPlace.WithLabelValues(policyName(grant.Decision.Policy)).Observe(r.Clock.Since(f.past.firstSeen).Seconds())
-		r.history.forget(key)
-		return r.admit(ctx, f, grant.Decision.Cluster)
+		r.waiting.forget(key)
+		timeToPlace.WithLabelValues(policyName(grant.Decision.Policy)).Observe(r.options.Clock.Since(seen.past.firstSeen).Seconds())
+		return r.admission.admit(ctx, seen, grant.Decision.Cluster)
 	}
 	if isRefused(err) {
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
@@ -239,69 +215,61 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 	return err
 }
 
-// wait puts a job on the decider's waiting list. It writes the grant if there is room, and otherwise says on the
-// Dispatch why the job waits.
-func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
-	r.waiting.put(key, f.job) // Before the runtime is read: a change after that wakes the job.
-	r.waiting.hasQuota(key, f.kueue.Review != nil)
-	if hushed, until := r.awaitsKueue(f); hushed {
-		r.decider.Leave(key)
-		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
+// enter puts a job on the waiting list, or takes it off the list if there is an obstacle. It returns the worker that the
+// job has been granted, or why the job waits. There is neither if that is not known yet: the decider wakes the job.
+func (r *Reconciler) enter(ctx context.Context, seen *observation) (dispatch.Decision, error) {
+	if err := r.needs.observe(ctx, seen); err != nil {
+		return dispatch.Decision{}, err
 	}
-	job, obstacle, err := r.needs.of(ctx, f)
+	if obstacle := seen.obstacle(); obstacle != nil {
+		r.decider.Leave(seen.key())
+		return *obstacle, nil
+	}
+	grant, why, err := r.decider.Enter(ctx, *seen.needs.job)
+	if grant != nil {
+		return grant.Decision, nil
+	}
+	return why, err
+}
+
+// report says on the Dispatch of a job, and in its admission check, why the job waits. It returns when to look again.
+func (r *Reconciler) report(
+	ctx context.Context, seen *observation, why dispatch.Decision,
+) (later time.Duration, err error) {
+	if seen.obstacle() != nil {
+		err = r.writer.wait(ctx, seen, seen.needs.job, why)
+	} else {
+		r.questions.ask(seen)
+		later, err = r.explain(ctx, seen, why)
+	}
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
-	if obstacle = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), obstacle); obstacle != nil {
-		r.decider.Leave(key)
-		if err := r.writer.wait(ctx, f, job, *obstacle); err != nil {
-			return reconcile.Result{}, err
-		}
-		due, err := r.keepQuota(ctx, f, obstacle.Reason)
-		return reconcile.Result{RequeueAfter: due}, err
-	}
-	expire, err := r.needs.exclude(ctx, f, job)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	grant, waits, err := r.decider.Enter(ctx, *job)
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case grant != nil:
-		return reconcile.Result{}, r.write(ctx, key, r.observeKueue(f), grant)
-	case waits.Reason == "":
-		return reconcile.Result{}, nil // The decider wakes us.
-	}
-	r.try(f, job)
-	if why := r.decider.WhyNobodyStops(job); why != "" {
-		waits.Message += "; nobody is stopped for it: " + why
-	}
-	delay, err := r.explain(ctx, f, job, waits)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	due, err := r.keepQuota(ctx, f, waits.Reason)
-	return reconcile.Result{RequeueAfter: requeue.Sooner(due, requeue.Sooner(delay, max(0, expire)))}, err
+	due, err := r.admission.keepQuota(ctx, seen, why.Reason)
+	return requeue.Sooner(due, requeue.Sooner(later, max(0, seen.needs.expire))), err
 }
 
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
 // explain returns how long to wait.
-func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
-	d, err := r.writer.withoutWorker(ctx, f, job)
+func (r *Reconciler) explain(ctx context.Context, seen *observation, why dispatch.Decision) (time.Duration, error) {
+	job := seen.needs.job
+	if nobody := r.decider.WhyNobodyStops(job); nobody != "" {
+		why.Message += "; nobody is stopped for it: " + nobody
+	}
+	d, err := r.writer.withoutWorker(ctx, seen, job)
 	if err != nil {
 		return 0, err
 	}
 	explanation := record.BoundExplanation(r.decider.Explain(job))
-	if onlyNumbersChanged(d, answer, explanation) {
-		if early := explanationInterval - r.Clock.Since(f.past.explained); early > 0 {
+	if onlyNumbersChanged(d, why, explanation) {
+		if early := explanationInterval - r.options.Clock.Since(seen.past.explained); early > 0 {
 			return early, nil
 		}
 	}
-	if err := cmp.Or(r.writer.writeStatus(ctx, f, d, answer, explanation), r.writer.sayWhetherSuspended(ctx, f)); err != nil {
+	if err := r.writer.say(ctx, seen, d, why, explanation); err != nil {
 		return 0, err
 	}
-	r.history.explained(job.Key())
+	r.waiting.explained(job.Key())
 	return 0, nil
 }
 

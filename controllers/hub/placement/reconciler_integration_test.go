@@ -302,12 +302,12 @@ func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
 			given := s.Dispatch(t, "job")
 			if test.lags {
-				s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, job: before}
+				s.reconciler.observer.hub = outdatedHub{Client: s.Hub.Admin, job: before}
 				now, result := s.reconcile(t, "job")
 				if diff := cmp.Diff(given.Spec, now.Spec); diff != "" || result.RequeueAfter == 0 {
 					t.Errorf("looked at again after %s; the Dispatch was written (-before +after):\n%s", result.RequeueAfter, diff)
 				}
-				s.reconciler.Hub = s.Hub.Admin
+				s.reconciler.observer.hub = s.Hub.Admin
 			}
 			now, _ := s.reconcile(t, "job")
 			if now == nil {
@@ -343,7 +343,7 @@ func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
 		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
 	})
 	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), ended))
-	s.reconciler.Hub = outdatedHub{Client: s.Hub.Admin, dispatch: waiting}
+	s.reconciler.observer.hub = outdatedHub{Client: s.Hub.Admin, dispatch: waiting}
 	now, result := s.reconcile(t, "job")
 	if now == nil || now.DeletionTimestamp != nil || result.RequeueAfter == 0 {
 		t.Errorf("the record of a job that has ended is being deleted: %+v", now)
@@ -382,7 +382,7 @@ func (h outdatedHub) Get(ctx context.Context, key client.ObjectKey, object clien
 func TestProtectedNamespace(t *testing.T) {
 	s := newScene(t)
 	s.Submit(t, "job")
-	s.reconciler.Protected = func(namespace string) bool { return namespace == s.Namespace }
+	s.reconciler.needs.protected = func(namespace string) bool { return namespace == s.Namespace }
 	for range 2 {
 		d, _ := s.reconcile(t, "job")
 		if d == nil || d.Spec.Cluster != "" {
@@ -397,7 +397,7 @@ func TestProtectedNamespace(t *testing.T) {
 	if told := strings.Join(s.Events.Take(), "\n"); !strings.HasPrefix(told, corev1.EventTypeWarning) || !strings.Contains(told, v1alpha1.ReasonProtectedNamespace) {
 		t.Errorf("the Event is %q", told)
 	}
-	s.reconciler.Protected = nil
+	s.reconciler.needs.protected = nil
 	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster == "" {
 		t.Error("the job waits though its namespace is protected no more")
 	}

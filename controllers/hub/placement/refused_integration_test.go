@@ -394,4 +394,8 @@ func TestLastAttemptIsTheLast(t *testing.T) {
 	if d.Spec.Cluster != "" || d.Spec.Attempt != math.MaxInt32 || placed == nil || placed.Reason != v1alpha1.ReasonAttemptsExhausted {
 		t.Errorf("the Dispatch has %+v and says %+v, want that there is no attempt left", d.Spec, placed)
 	}
+	d.Spec.Cluster = east
+	if answer := s.elsewhere(t, d); answer.Reason != v1alpha1.ReasonAttemptsExhausted {
+		t.Errorf("asked for room elsewhere during the last attempt, the answer is %+v", answer)
+	}
 }

@@ -58,14 +58,13 @@ const (
 
 // Reviewer answers questions about jobs before they are created or changed.
 type Reviewer struct {
-	hub       client.Reader
-	protected func(namespace string) bool
-	needs     *needs
+	hub   client.Reader
+	needs *needs
 }
 
 // NewReviewer makes a Reviewer that knows what the Reconciler knows of policies, runtimes and classes.
 func NewReviewer(r *Reconciler) Reviewer {
-	return Reviewer{hub: r.Hub, protected: r.Protected, needs: r.needs}
+	return Reviewer{hub: r.options.Hub, needs: r.needs}
 }
 
 // Review says what the hub knows of a job that does not exist yet, or is to be changed. Faults are what can never work.
@@ -82,33 +81,28 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 	}
 	object := &unstructured.Unstructured{Object: content}
 	object.SetGroupVersionKind(trainjobs.GroupVersionKind)
-	if r.protected != nil && r.protected(trainJob.Namespace) {
-		return nil, append(warnings, "metadata.namespace: "+protectedNamespace(trainJob.Namespace).Message), nil
-	}
-	f := observation{job: object}
-	job, err := r.needs.job(ctx, f)
-	if err != nil {
+	seen := &observation{job: object}
+	if err := r.needs.observe(ctx, seen); err != nil {
 		return nil, warnings, err
 	}
-	obstacle, err := r.needs.demand(ctx, f, job)
-	if err != nil {
-		return nil, warnings, err
-	}
-	if obstacle != nil {
+	if obstacle := seen.obstacle(); obstacle != nil {
 		switch v1alpha1.PlacedReasonOf(obstacle.Reason).Review {
 		case v1alpha1.ReviewRefuses:
 			return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, obstacle.Message)}, warnings, nil
 		case v1alpha1.ReviewSilent:
 			return nil, warnings, nil
 		case v1alpha1.ReviewWarns:
-			warnings = append(warnings, obstacle.Message)
 		}
+		if seen.needs.protected {
+			return nil, append(warnings, "metadata.namespace: "+obstacle.Message), nil
+		}
+		warnings = append(warnings, obstacle.Message)
 	}
 	workers, err := workersOf(ctx, r.hub)
 	if err != nil {
 		return nil, warnings, err
 	}
-	return nil, append(warnings, prospects(job, workers)...), nil
+	return nil, append(warnings, prospects(seen.needs.job, workers)...), nil
 }
 
 // TakesUnmanaged says whether a policy takes jobs that name no manager.

@@ -4,10 +4,7 @@
 package placement
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
@@ -30,52 +27,66 @@ const (
 	occupied
 	// suspended: the job is not to be placed while spec.suspend is true.
 	suspended
-	// unplaced: a worker has to be found.
+	// silent: the job is unplaced, and nothing is written about it before Kueue has shown more.
+	silent
+	// written: the job is unplaced by the cache, but its grant has been written. The cache will show it.
+	written
+	// granted: a pass has given the job a worker, and the Dispatch does not say so yet.
+	granted
+	// unplaced: a worker has to be found, or it has to be said why there is none.
 	unplaced
 )
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"settled", "held", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
+	return [...]string{
+		"settled", "held", "evicted", "concluded", "orphaned", "occupied", "suspended", "silent", "written",
+		"granted", "unplaced",
+	}[s]
 }
 
-// observation is what has been observed of a key. The first three may be nil.
-type observation struct {
-	job      *unstructured.Unstructured
-	dispatch *v1alpha1.Dispatch
-	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the
-	// job.
-	eviction *v1alpha1.Eviction
-	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
-	kueue kueue.Answer
-	// past is empty until place or Elsewhere reads it.
-	past past
-}
-
-// classify says what is to be done for what has been observed. managedBy is the value that this manager owns.
-func classify(managedBy string, f observation) state {
-	recorded := record.StateOf(f.dispatch)
-	ofAnother := f.dispatch != nil && f.job != nil && f.dispatch.Spec.TrainJob.UID != f.job.GetUID()
+// next says what is to be done for what has been observed. managedBy is the value that this manager owns.
+func next(managedBy string, seen *observation) state {
+	what := classify(managedBy, seen)
+	if what != unplaced {
+		return what
+	}
+	silence, _ := seen.awaitsKueue()
 	switch {
-	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
+	case seen.placed && seen.grant == nil:
+		return written
+	case silence:
+		return silent
+	case seen.grant != nil && seen.obstacle() == nil: // Otherwise the grant is taken back.
+		return granted
+	}
+	return unplaced
+}
+
+// classify is next as far as a glance tells: all jobs without a worker are unplaced.
+func classify(managedBy string, seen *observation) state {
+	recorded := record.StateOf(seen.dispatch)
+	ofAnother := seen.dispatch != nil && seen.job != nil && seen.dispatch.Spec.TrainJob.UID != seen.job.GetUID()
+	switch {
+	case seen.job == nil, seen.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(seen.job) != nil:
 		if recorded == record.Waiting {
 			return orphaned
 		}
-		if recorded == record.Ended && record.JobStays(f.dispatch, f.job) { // A copy that was given up has ended the job.
+		if recorded == record.Ended && record.JobStays(seen.dispatch, seen.job) { // A copy that was given up has ended the job.
 			return concluded
 		}
 		return settled
-	case trainjobs.ManagedBy(f.job) != managedBy:
+	case trainjobs.ManagedBy(seen.job) != managedBy:
 		return settled
 	case ofAnother && recorded == record.Waiting:
 		return orphaned
 	case ofAnother, recorded == record.Leaving:
 		return occupied
 	case recorded.Live():
-		return f.classifyLive()
+		return seen.classifyLive()
 	case recorded == record.Finished:
 		return settled
-	case trainjobs.Suspended(f.job) && !f.stands():
+	case trainjobs.Suspended(seen.job) && !seen.stands():
 		return suspended
 	default:
 		return unplaced
@@ -83,26 +94,15 @@ func classify(managedBy string, f observation) state {
 }
 
 // classifyLive is classify for a job that has a worker.
-func (f *observation) classifyLive() state {
+func (seen *observation) classifyLive() state {
 	switch {
-	case f.dispatch.Spec.Eviction != nil:
+	case seen.dispatch.Spec.Eviction != nil:
 		return settled
-	case f.eviction != nil:
+	case seen.eviction != nil:
 		return evicted
-	case f.kueue.Standing == kueue.QuotaReserved:
+	case seen.kueue.Standing == kueue.QuotaReserved:
 		return held
 	default:
 		return settled
 	}
-}
-
-// stands is true for a suspended job that may have a worker nevertheless: it has quota and waits for room, or it is not
-// known yet whether it has.
-func (f *observation) stands() bool {
-	return f.kueue.Standing == kueue.QuotaReserved || f.kueue.Standing == kueue.Unknown
-}
-
-// suspends is true if the suspension of the job ends its attempt. A job that stands has no copy yet.
-func (f *observation) suspends() bool {
-	return f.job != nil && trainjobs.Suspended(f.job) && (!f.stands() || f.dispatch != nil && f.dispatch.WasCopied())
 }

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,7 +13,10 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 type jobOption func(*unstructured.Unstructured)
@@ -171,9 +175,96 @@ func TestClassify(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := classify(v1alpha1.ManagedByMultiKueue, test.observation); got != test.want {
+			if got := classify(v1alpha1.ManagedByMultiKueue, &test.observation); got != test.want {
 				t.Errorf("classify() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})
+	}
+}
+
+// What is next for an unplaced job depends on Kueue, on what has been granted, and on the obstacles.
+func TestNext(t *testing.T) {
+	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	grant := &decider.Grant{}
+	held := kueue.Answer{Standing: kueue.Held}
+	for name, test := range map[string]struct {
+		reason      string
+		observation observation
+		want        state
+	}{
+		"New":     {reason: "a worker has to be found", want: unplaced},
+		"Granted": {reason: "the grant has to be written", observation: observation{placed: true, grant: grant}, want: granted},
+		"Written": {reason: "the cache will show it", observation: observation{placed: true}, want: written},
+		"WrittenUnknown": {
+			reason:      "what is on record is not taken back before Kueue is known",
+			observation: observation{placed: true, kueue: kueue.Answer{Standing: kueue.Unknown}}, want: written,
+		},
+		"GrantedUnknown": {
+			reason:      "Kueue may have the job",
+			observation: observation{placed: true, grant: grant, kueue: kueue.Answer{Standing: kueue.Unknown}}, want: silent,
+		},
+		"GrantedToMultiKueue": {
+			reason:      "the grant is taken back",
+			observation: observation{placed: true, grant: grant, kueue: kueue.Answer{Standing: kueue.MultiKueue}}, want: unplaced,
+		},
+		"GrantedCopied": {
+			reason:      "the grant is taken back",
+			observation: observation{placed: true, grant: grant, copyAt: "west"}, want: unplaced,
+		},
+		"Held": {
+			reason:      "its Workload will probably show soon",
+			observation: observation{kueue: held, past: past{firstSeen: at}}, want: silent,
+		},
+		"HeldLong": {
+			reason:      "it is said",
+			observation: observation{kueue: held, past: past{firstSeen: at.Add(-unreportedWait)}}, want: unplaced,
+		},
+		"HeldAgain": {
+			reason:      "its Dispatch says something else",
+			observation: observation{kueue: held, past: past{firstSeen: at}, dispatch: testDispatch("")}, want: unplaced,
+		},
+		"Exhausted": {
+			reason:      "it is said that there is no next attempt",
+			observation: observation{past: past{attempt: record.LastAttempt}}, want: unplaced,
+		},
+		"Placed": {
+			reason:      "the record counts",
+			observation: observation{dispatch: testDispatch("w"), placed: true, grant: grant}, want: settled,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.observation.at, test.observation.job = at, testJob("origin")
+			if got := next(v1alpha1.ManagedByMultiKueue, &test.observation); got != test.want {
+				t.Errorf("next() = %s, want %s: %s", got, test.want, test.reason)
+			}
+		})
+	}
+}
+
+// Of several obstacles the job is told the first, in the order in which they have to be removed.
+func TestObstacle(t *testing.T) {
+	unmet := &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound}
+	all := observation{
+		job: testJob("origin"), past: past{attempt: record.LastAttempt}, kueue: kueue.Answer{Standing: kueue.Held}, copyAt: "west",
+		needs: need{protected: true, unmet: unmet},
+	}
+	for _, test := range []struct {
+		want   string
+		remove func(*observation)
+	}{
+		{want: v1alpha1.ReasonAttemptsExhausted, remove: func(seen *observation) { seen.past.attempt = 1 }},
+		{want: v1alpha1.ReasonWaitingForWorkload, remove: func(seen *observation) { seen.kueue.Standing = kueue.MultiKueue }},
+		{want: v1alpha1.ReasonManagedByMultiKueue, remove: func(seen *observation) { seen.kueue.Standing = kueue.QuotaReserved }},
+		{want: v1alpha1.ReasonUnknownCopy, remove: func(seen *observation) { seen.copyAt = "" }},
+		{want: v1alpha1.ReasonProtectedNamespace, remove: func(seen *observation) { seen.needs.protected = false }},
+		{want: v1alpha1.ReasonRuntimeNotFound, remove: func(seen *observation) { seen.needs.unmet = nil }},
+	} {
+		if got := all.obstacle(); got == nil || got.Reason != test.want {
+			t.Errorf("obstacle() = %+v, want %s", got, test.want)
+		}
+		test.remove(&all)
+	}
+	if got := all.obstacle(); got != nil {
+		t.Errorf("without obstacles, obstacle() = %+v", got)
 	}
 }

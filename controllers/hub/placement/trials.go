@@ -5,12 +5,12 @@ package placement
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/dispatch"
-	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
 // Trials asks workers whether they take the copy of a job.
@@ -21,9 +21,18 @@ type Trials interface {
 	Try(worker v1alpha1.ClusterName, job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, answered func(refused string))
 }
 
-// try sends the questions that the decider has about a waiting job.
-func (r *Reconciler) try(f observation, job *queue.Job) {
-	for _, trial := range r.decider.Trials(job.Key()) {
+// questions has workers asked what the decider wants to know.
+type questions struct {
+	trials    Trials
+	decider   *decider.Decider
+	announcer announcer
+	wake      func(jobs ...types.NamespacedName)
+}
+
+// ask sends the questions that the decider has about a job on the waiting list.
+func (q *questions) ask(seen *observation) {
+	job := seen.needs.job
+	for _, trial := range q.decider.Trials(job.Key()) {
 		if trial.Job.Circumstances != job.Circumstances {
 			continue // The job has changed in between. Its next reconcile asks about what it is now.
 		}
@@ -32,16 +41,17 @@ func (r *Reconciler) try(f observation, job *queue.Job) {
 		if policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job); err == nil && policy != nil {
 			decision.Policy = policy.DispatchPolicy
 		}
-		d := f.record()
+		d := seen.record()
 		placed(d, &decider.Grant{Job: job, Decision: decision, Worker: trial.Worker})
-		r.Trials.Try(worker, f.job, d, func(refused string) {
-			if !r.decider.Answer(trial, refused) {
+		asked := seen.job
+		q.trials.Try(worker, asked, d, func(refused string) {
+			if !q.decider.Answer(trial, refused) {
 				return
 			}
 			if refused != "" {
-				r.writer.recordTrialRefused(f.job, worker, refused)
+				q.announcer.trialRefused(asked, worker, refused)
 			}
-			r.wake(client.ObjectKeyFromObject(f.job))
+			q.wake(client.ObjectKeyFromObject(asked))
 		})
 	}
 }

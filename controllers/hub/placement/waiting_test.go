@@ -6,10 +6,12 @@ package placement
 import (
 	"slices"
 	"testing"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -20,7 +22,8 @@ import (
 // A change of a runtime wakes the waiting jobs that name it, and nobody else's.
 func TestRuntimeWakesItsJobs(t *testing.T) {
 	var woken []string
-	w := &watches{waiting: newWaiting(), wake: func(jobs ...types.NamespacedName) {
+	clock := clocktesting.NewFakePassiveClock(time.Time{})
+	w := &watches{waiting: newWaiting(clock), wake: func(jobs ...types.NamespacedName) {
 		for _, key := range jobs {
 			woken = append(woken, key.String())
 		}
@@ -34,7 +37,7 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 			reference["kind"] = kind
 		}
 		job.Object["spec"] = map[string]any{"runtimeRef": reference}
-		w.waiting.put(client.ObjectKeyFromObject(job), job)
+		w.waiting.put(job, false)
 	}
 	stand("a", "own", trainer.TrainingRuntimeKind, "torch")
 	stand("b", "own", trainer.TrainingRuntimeKind, "torch")

@@ -42,7 +42,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	w := r.watches
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
-		For(trainjobs.New(), builder.WithPredicates(jobPredicate(r.ManagedBy))).
+		For(trainjobs.New(), builder.WithPredicates(jobPredicate(r.options.ManagedBy))).
 		Watches(&v1alpha1.Dispatch{}, w.dispatches()).
 		Watches(&v1alpha1.WorkerCluster{}, w.workers(), builder.WithPredicates(workerPredicate())).
 		Watches(&v1alpha1.DispatchPolicy{}, w.all(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -56,15 +56,15 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("add placement controller: %w", err)
 	}
-	if err := errors.Join(addValidity(mgr, r.Options), addActivity(mgr, r.Options)); err != nil {
+	if err := errors.Join(addValidity(mgr, r.options), addActivity(mgr, r.options)); err != nil {
 		return err
 	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		if err := r.expectUnplaced(ctx); err != nil {
 			return err
 		}
-		inventories := inventories{decider: r.decider, connections: r.Connections, watched: map[v1alpha1.ClusterName]watched{}}
-		defer r.Connections.Subscribe(inventories.follow)()
+		inventories := inventories{decider: r.decider, connections: r.options.Connections, watched: map[v1alpha1.ClusterName]watched{}}
+		defer r.options.Connections.Subscribe(inventories.follow)()
 		defer r.decider.Subscribe(r.reviewQuota)()
 		defer r.show(ctx)()
 		return r.decider.Run(ctx)
@@ -76,17 +76,17 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListOption) error {
 	jobs := &unstructured.UnstructuredList{}
 	jobs.SetGroupVersionKind(trainjobs.GroupVersionKind.GroupVersion().WithKind(trainjobs.GroupVersionKind.Kind + "List"))
-	if err := r.Hub.List(ctx, jobs, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+	if err := r.options.Hub.List(ctx, jobs, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
 		return fmt.Errorf("list TrainJobs: %w", err)
 	}
 	var keys []types.NamespacedName
 	for i := range jobs.Items {
 		key := client.ObjectKeyFromObject(&jobs.Items[i])
-		f, err := r.observe(ctx, key)
+		seen, err := r.observer.glance(ctx, key)
 		if err != nil {
 			return err
 		}
-		if classify(r.ManagedBy, f) == unplaced {
+		if classify(r.options.ManagedBy, &seen) == unplaced {
 			keys = append(keys, key)
 		}
 	}
@@ -94,6 +94,46 @@ func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListO
 	r.wake(keys...)
 	return nil
 }
+
+// wake makes the Reconciler look at jobs.
+func (r *Reconciler) wake(jobs ...types.NamespacedName) {
+	for _, key := range jobs {
+		r.inbox.Add(key)
+	}
+}
+
+// Wake makes the Reconciler look at TrainJobs again, and the decider do a pass. Those who implement UnknownCopies and
+// Shown call it when their answers have changed. A key without a name stands for no job. It never blocks.
+func (r *Reconciler) Wake(keys ...types.NamespacedName) {
+	for _, key := range keys {
+		if key.Name != "" {
+			r.inbox.Add(key)
+		}
+	}
+	r.decider.Changed()
+}
+
+// Reconsider makes the Reconciler look at a TrainJob again, or, with an empty key, at all jobs that wait. Those who
+// implement Kueue call it when an answer of Of has changed, and when Known becomes true. It never blocks.
+func (r *Reconciler) Reconsider(key types.NamespacedName) {
+	if key.Name != "" {
+		r.inbox.Add(key)
+		return
+	}
+	r.watches.wakeAll()
+	r.decider.Changed()
+}
+
+// reviewQuota looks again at the jobs that wait with quota: workers have changed. Changes are gathered.
+func (r *Reconciler) reviewQuota() {
+	for _, key := range r.waiting.keepingQuota() {
+		r.inbox.AddAfter(key, explanationInterval)
+	}
+}
+
+// Busy is true while at least as many jobs wait to be looked at as the Reconciler handles at a time. Work that can wait
+// should then leave the API servers to these jobs.
+func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
 
 // jobPredicate lets through the TrainJobs of a manager. The only change of their status that matters is their end.
 func jobPredicate(managedBy string) predicate.Predicate {
@@ -137,7 +177,6 @@ func workerPredicate() predicate.Predicate {
 type watches struct {
 	decider *decider.Decider
 	waiting *waiting
-	history *history
 	census  census
 	wake    func(jobs ...types.NamespacedName)
 
@@ -191,7 +230,7 @@ func (w *watches) dispatches() handler.EventHandler {
 	}
 	lose := func(d *v1alpha1.Dispatch) {
 		w.census.lose(d)
-		w.history.deleted(d)
+		w.waiting.deleted(d)
 		w.decider.Forget(d.Spec.TrainJob.UID, d.Spec.Attempt)
 		w.wake(client.ObjectKeyFromObject(d))
 	}

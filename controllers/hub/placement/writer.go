@@ -8,11 +8,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -27,24 +34,31 @@ import (
 )
 
 // writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
-type writer struct{ *Options }
+type writer struct {
+	hub client.Client
+	// hubReader reads from the hub's API server.
+	hubReader client.Reader
+	announcer announcer
+	clock     clock.PassiveClock
+}
 
 // place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
 // waited.
-func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant) error {
-	if err := w.verify(ctx, f); err != nil {
+func (w *writer) place(ctx context.Context, seen *observation) error {
+	grant := seen.grant
+	if err := w.verify(ctx, seen); err != nil {
 		return err
 	}
-	d, err := w.ended(ctx, f, grant.Job.Circumstances)
+	d, err := w.ended(ctx, seen, grant.Job.Circumstances)
 	if err != nil {
 		return err
 	}
 	placed(d, grant)
 	noteAsked(d, digest(grant.Job.Circumstances, digestOf(grant.Worker)))
-	if err := w.write(ctx, f, d); err != nil {
+	if err := w.write(ctx, seen, d); err != nil {
 		return err
 	}
-	w.recordPlaced(f.job, d, grant.Decision)
+	w.announcer.placed(seen.job, d, grant.Decision)
 	return nil
 }
 
@@ -58,30 +72,32 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 	}, grant.Decision.Message)
 }
 
-// evict asks mirror to end the attempt of a job.
-func (w *writer) evict(ctx context.Context, f observation) error {
-	d := f.record()
-	record.Evict(d, *f.eviction)
-	return w.write(ctx, f, d)
+// localQueueOf is what the Dispatch of a job says about the LocalQueue of its worker. Nil: the copy has the job's
+// labels, of which none names a queue.
+func localQueueOf(grant *decider.Grant) *string {
+	local := dispatch.QueueOf(&grant.Job.Job, grant.Worker.Spec.Kueue.WorkerQueue)
+	if local.Name == "" && grant.Job.Labels[v1alpha1.LabelLocalQueue] == "" {
+		return nil
+	}
+	return ptr.To(local.Name)
 }
 
-// record returns the job's Dispatch to be edited, a new one if it has none.
-func (f *observation) record() *v1alpha1.Dispatch {
-	if f.dispatch == nil {
-		return record.New(f.job, f.past.attempt)
-	}
-	return f.dispatch.DeepCopy()
+// evict asks mirror to end the attempt of a job.
+func (w *writer) evict(ctx context.Context, seen *observation) error {
+	d := seen.record()
+	record.Evict(d, *seen.eviction)
+	return w.write(ctx, seen, d)
 }
 
 // ended is record, and says in which circumstances the worker of an attempt that has ended has refused the job: those
 // that there are now, as far as they are known.
-func (w *writer) ended(ctx context.Context, f observation, circumstances string) (*v1alpha1.Dispatch, error) {
-	d := f.record()
-	if circumstances == "" || record.AttemptOf(f.dispatch) != record.Ended {
+func (w *writer) ended(ctx context.Context, seen *observation, circumstances string) (*v1alpha1.Dispatch, error) {
+	d := seen.record()
+	if circumstances == "" || record.AttemptOf(seen.dispatch) != record.Ended {
 		return d, nil
 	}
 	worker := &v1alpha1.WorkerCluster{}
-	switch err := w.Hub.Get(ctx, types.NamespacedName{Name: string(d.Spec.Cluster)}, worker); {
+	switch err := w.hub.Get(ctx, types.NamespacedName{Name: string(d.Spec.Cluster)}, worker); {
 	case err == nil:
 		noteEnd(d, digest(circumstances, digestOf(worker)))
 	case !apierrors.IsNotFound(err):
@@ -97,14 +113,14 @@ func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 }
 
 // write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
-func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispatch) error {
-	if f.dispatch != nil {
-		err := w.records().Patch(ctx, f.dispatch, after)
-		return w.records().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
+func (w *writer) write(ctx context.Context, seen *observation, after *v1alpha1.Dispatch) error {
+	if seen.dispatch != nil {
+		err := w.records().Patch(ctx, seen.dispatch, after)
+		return w.records().Refused(ctx, seen.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	err := w.records().Create(ctx, after)
 	if records.IsFinal(err) {
-		return w.createRefused(ctx, f, err)
+		return w.createRefused(ctx, seen, err)
 	}
 	return err
 }
@@ -112,58 +128,58 @@ func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispa
 // createRefused is for a Dispatch that the API server has refused for good, with err. It creates a Dispatch without
 // decision and demand that says so. If this Dispatch is refused too, it records an Event on the TrainJob. It returns
 // err.
-func (w *writer) createRefused(ctx context.Context, f observation, err error) error {
-	d := record.New(f.job, f.past.attempt)
+func (w *writer) createRefused(ctx context.Context, seen *observation, err error) error {
+	d := record.New(seen.job, seen.past.attempt)
 	if failed := w.records().Create(ctx, d); failed != nil {
 		if records.IsFinal(failed) {
-			w.recordRefused(f.job, err)
+			w.announcer.refused(seen.job, err)
 		}
 		return err
 	}
 	return w.records().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
 }
 
-func (w *writer) records() records.Writer { return records.Writer{Hub: w.Hub, Clock: w.Clock} }
+func (w *writer) records() records.Writer { return records.Writer{Hub: w.hub, Clock: w.clock} }
 
 // suspensionMessage is for the owner of a job.
 const suspensionMessage = "the TrainJob has spec.suspend: true"
 
 // suspend says that a job is suspended, and, if it has a Dispatch, that it is not placed because of that.
-func (w *writer) suspend(ctx context.Context, f observation) error {
-	if f.dispatch == nil {
-		return w.sayWhetherSuspended(ctx, f)
+func (w *writer) suspend(ctx context.Context, seen *observation) error {
+	if seen.dispatch == nil {
+		return w.sayWhetherSuspended(ctx, seen)
 	}
 	decision := dispatch.Decision{Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage}
-	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
-		decision = *kueueObstacle(f)
+	if seen.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
+		decision = *ofKueue(seen)
 	}
-	return w.wait(ctx, f, &queue.Job{Job: dispatch.Job{Priority: f.dispatch.Spec.Priority, PodSets: f.dispatch.Spec.PodSets}}, decision)
+	return w.wait(ctx, seen, &queue.Job{Job: dispatch.Job{Priority: seen.dispatch.Spec.Priority, PodSets: seen.dispatch.Spec.PodSets}}, decision)
 }
 
 // wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
-func (w *writer) wait(ctx context.Context, f observation, job *queue.Job, why dispatch.Decision) error {
-	d, err := w.withoutWorker(ctx, f, job)
+func (w *writer) wait(ctx context.Context, seen *observation, job *queue.Job, why dispatch.Decision) error {
+	d, err := w.withoutWorker(ctx, seen, job)
 	if err != nil {
 		return err
 	}
-	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
+	return w.say(ctx, seen, d, why, nil)
 }
 
 // withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that
 // has changed. The worker goes only out of a Dispatch whose attempt has ended.
-func (w *writer) withoutWorker(ctx context.Context, f observation, job *queue.Job) (*v1alpha1.Dispatch, error) {
-	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == job.Priority && equality.Semantic.DeepEqual(d.Spec.PodSets, job.PodSets) {
+func (w *writer) withoutWorker(ctx context.Context, seen *observation, job *queue.Job) (*v1alpha1.Dispatch, error) {
+	if d := seen.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == job.Priority && equality.Semantic.DeepEqual(d.Spec.PodSets, job.PodSets) {
 		return d, nil
 	}
-	if err := w.verify(ctx, f); err != nil {
+	if err := w.verify(ctx, seen); err != nil {
 		return nil, err
 	}
-	d, err := w.ended(ctx, f, job.Circumstances)
+	d, err := w.ended(ctx, seen, job.Circumstances)
 	if err != nil {
 		return nil, err
 	}
 	record.Unplace(d, job.Priority, copied(job.PodSets))
-	return d, w.write(ctx, f, d)
+	return d, w.write(ctx, seen, d)
 }
 
 // onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
@@ -176,19 +192,20 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 		(said.Message != record.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
 }
 
-// writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
-func (w *writer) writeStatus(
-	ctx context.Context, f observation, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
+// say writes the status of a waiting Dispatch if it has changed, an Event if the reason has, and on the job whether it is
+// suspended.
+func (w *writer) say(
+	ctx context.Context, seen *observation, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
 	why := record.Why{Reason: decision.Reason, Message: decision.Message, Explanation: explanation}
 	news := !record.WaitsFor(&d.Status, why.Reason)
 	err := w.records().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		record.Wait(status, d, why, w.Clock.Now())
+		record.Wait(status, d, why, w.clock.Now())
 	})
 	if err == nil && news {
-		w.recordWaiting(f.job, d, decision, explanation)
+		w.announcer.waiting(seen.job, d, decision, explanation)
 	}
-	return err
+	return cmp.Or(err, w.sayWhetherSuspended(ctx, seen))
 }
 
 // previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or else the worker of the last
@@ -222,26 +239,75 @@ var errEnded = requeue.Outdated("the job has ended")
 // verify fails if the API server says that a job has ended whose attempt was given up because its worker was lost. With
 // failover Immediate a lost worker may return, and its copy may end the job. For other jobs the API server is not
 // asked.
-func (w *writer) verify(ctx context.Context, f observation) error {
-	if !record.IsGivenUp(f.dispatch) {
+func (w *writer) verify(ctx context.Context, seen *observation) error {
+	if !record.IsGivenUp(seen.dispatch) {
 		return nil
 	}
-	job, err := records.Job(ctx, w.HubReader, client.ObjectKeyFromObject(f.job))
+	job, err := records.Job(ctx, w.hubReader, client.ObjectKeyFromObject(seen.job))
 	switch {
 	case err != nil:
 		return err
-	case job == nil, job.GetUID() != f.job.GetUID(), trainjobs.Terminal(job) != nil:
+	case job == nil, job.GetUID() != seen.job.GetUID(), trainjobs.Terminal(job) != nil:
 		return errEnded
 	}
 	return nil
 }
 
+// deleteOrphan deletes a Dispatch that waits for a job that is gone or has ended.
+func (w *writer) deleteOrphan(ctx context.Context, seen *observation) error {
+	return client.IgnoreNotFound(w.records().DeleteUnchanged(ctx, seen.dispatch))
+}
+
 // conclude says on the Dispatch of a given up attempt that the job has ended by it.
-func (w *writer) conclude(ctx context.Context, f observation) error {
-	end := trainjobs.Terminal(f.job)
-	if err := w.records().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+func (w *writer) conclude(ctx context.Context, seen *observation) error {
+	end := trainjobs.Terminal(seen.job)
+	if err := w.records().Finish(ctx, seen.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err
 	}
-	w.recordConcluded(f, end)
+	w.announcer.concluded(seen, end)
 	return nil
+}
+
+// sayWhetherSuspended gives a suspended job that has no copy the condition Suspended, as the controller of a cluster
+// gives it to the jobs that it runs. A job that is not suspended has no such condition: clients would take it for a
+// state. Once the job has a copy, its status comes from the copy. MultiKueue writes the status of a job that it
+// dispatches.
+func (w *writer) sayWhetherSuspended(ctx context.Context, seen *observation) error {
+	if seen.kueue.Standing == kueue.MultiKueue {
+		return nil
+	}
+	before, _ := seen.job.Object["status"].(map[string]any)
+	status := trainjobs.WithoutCondition(before, trainer.TrainJobSuspended, metav1.ConditionTrue, metav1.ConditionFalse)
+	if trainjobs.Suspended(seen.job) {
+		if trainjobs.HasCondition(seen.job, trainer.TrainJobSuspended) {
+			return nil
+		}
+		status = withSuspended(status, metav1.NewTime(w.clock.Now()))
+	}
+	if equality.Semantic.DeepEqual(before, status) {
+		return nil
+	}
+	updated := seen.job.DeepCopy()
+	if updated.Object["status"] = status; status == nil {
+		delete(updated.Object, "status")
+	}
+	patch := client.MergeFromWithOptions(seen.job, client.MergeFromWithOptimisticLock{})
+	if err := w.hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
+		return fmt.Errorf("patch status of TrainJob %s/%s: %w", seen.job.GetNamespace(), seen.job.GetName(), err)
+	}
+	return nil
+}
+
+// withSuspended returns a status with the condition Suspended. It does not change its argument.
+func withSuspended(status map[string]any, now metav1.Time) map[string]any {
+	status = runtime.DeepCopyJSON(status)
+	if status == nil {
+		status = map[string]any{}
+	}
+	conditions, _ := status["conditions"].([]any)
+	status["conditions"] = append(conditions, map[string]any{
+		"type": trainer.TrainJobSuspended, "status": string(metav1.ConditionTrue), "reason": trainer.TrainJobSuspendedReason,
+		"message": constants.TrainJobSuspendedMessage, "lastTransitionTime": now.UTC().Format(time.RFC3339),
+	})
+	return status
 }

@@ -278,11 +278,11 @@ var promises = []promise{
 	{
 		name: "attempts-count-on", words: "Attempts go on counting when somebody deletes the Dispatch.",
 		edits: []edit{{
-			file: "controllers/hub/placement/history.go",
+			file: "controllers/hub/placement/waiting.go",
 			find: "p.attempt = max(p.attempt, d.Spec.Attempt)",
 			put:  "p.attempt = min(p.attempt, d.Spec.Attempt)",
 		}, {
-			file: "controllers/hub/placement/history.go",
+			file: "controllers/hub/placement/observation.go",
 			find: "p.attempt = max(p.attempt, last.Attempt)",
 			put:  "p.attempt = max(p.attempt, min(last.Attempt, 0))",
 		}},
