@@ -38,7 +38,7 @@ type Options struct {
 
 // Decider decides which waiting job gets which worker.
 type Decider struct {
-	Options
+	options Options
 	// changed has an element while something has changed since the last pass began.
 	changed chan struct{}
 
@@ -75,12 +75,12 @@ type Grant struct {
 func New(options Options) *Decider {
 	jobs := newAssignments()
 	d := &Decider{
-		Options:     options,
+		options:     options,
 		changed:     make(chan struct{}, 1),
 		list:        queue.New(),
 		jobs:        jobs,
 		fleet:       newFleet(options, jobs),
-		startup:     startup{Options: options},
+		startup:     startup{options: options},
 		unanswered:  sets.Set[types.NamespacedName]{},
 		subscribers: map[int]func(){},
 	}
@@ -185,7 +185,7 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	defer d.mu.Unlock()
 	helps := d.list.Has(key)
 	if helps {
-		d.fleet.preemptions.vain(d.list.Job(key).UID, d.Clock.Now())
+		d.fleet.preemptions.vain(d.list.Job(key).UID, d.options.Clock.Now())
 		d.fleet.preemptions.hold(d.list.Job(key).UID, time.Time{})
 	}
 	d.fleet.trials.drop(key)
@@ -237,7 +237,7 @@ func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 	d.changedIf(d.fleet.follow(seen))
 	d.mu.Unlock()
 	if seen.Spec.Eviction == nil && d.Eviction(seen.Spec.TrainJob.UID) != nil {
-		d.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
+		d.options.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
 	}
 }
 

@@ -24,7 +24,7 @@ func (d *Decider) Run(ctx context.Context) error {
 		var due <-chan time.Time
 		var timer clock.Timer
 		if wait, ok := d.Next(); ok {
-			timer = d.Clock.NewTimer(wait)
+			timer = d.options.Clock.NewTimer(wait)
 			due = timer.C()
 		}
 		select {
@@ -49,13 +49,13 @@ func (d *Decider) Pass(ctx context.Context) error {
 	case <-d.changed: // What changes from now on is for the next pass.
 	default:
 	}
-	workers, err := d.Workers(ctx)
+	workers, err := d.options.Workers(ctx)
 	if err != nil {
 		return err
 	}
 	wake, tell, doubts := d.lockAndPass(workers)
-	d.Wake(wake...)
-	tellDoubts(doubts, d.Connections)
+	d.options.Wake(wake...)
+	tellDoubts(doubts, d.options.Connections)
 	for _, changed := range tell {
 		changed()
 	}
@@ -66,7 +66,7 @@ func (d *Decider) Pass(ctx context.Context) error {
 func (d *Decider) Next() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return max(0, d.due.Sub(d.Clock.Now())), !d.due.IsZero()
+	return max(0, d.due.Sub(d.options.Clock.Now())), !d.due.IsZero()
 }
 
 // lockAndPass does the part of a pass that needs the lock. It returns the jobs to wake, the subscribers to tell, and the
@@ -83,7 +83,7 @@ func (d *Decider) lockAndPass(
 	wasOver := d.startup.over
 	if d.due = d.startup.until; d.startup.look(workers) {
 		d.fleet.refresh(workers)
-		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
+		wake = d.toWake(d.list.Pass(d.options.Clock.Now(), d.fleet))
 		d.due = requeue.Earlier(d.list.Next(), d.fleet.next())
 		if doubts = d.fleet.losses.doubts(); len(doubts) > 0 {
 			wake = append(wake, d.fleet.jobs.evictions()...) // The pass may have ended before it told them.

@@ -16,15 +16,15 @@ import (
 // room, so that no job has to be preempted. And the first job in order may be a job of Kueue's, of which it is not
 // known yet whether it may be placed.
 type startup struct {
-	Options
-	until time.Time
+	options Options
+	until   time.Time
 	// awaited are the workers that have not been connected, nil until they are known.
 	awaited map[v1alpha1.ClusterName]bool
 	over    bool
 }
 
 // begin starts the time.
-func (s *startup) begin() { s.until = s.Clock.Now().Add(records.StartupTime) }
+func (s *startup) begin() { s.until = s.options.Clock.Now().Add(records.StartupTime) }
 
 // look says whether the time is over. Then it stays over, whatever happens to workers.
 func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
@@ -34,12 +34,12 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	s.awaited = records.Awaited(workers, func(name v1alpha1.ClusterName) bool {
 		return s.awaited != nil && !s.awaited[name] || s.isShown(name)
 	})
-	s.over = len(s.awaited) == 0 && (s.KueueKnown == nil || s.KueueKnown()) || !s.Clock.Now().Before(s.until)
+	s.over = len(s.awaited) == 0 && (s.options.KueueKnown == nil || s.options.KueueKnown()) || !s.options.Clock.Now().Before(s.until)
 	return s.over
 }
 
 // isShown says whether it is known what the worker has.
 func (s *startup) isShown(name v1alpha1.ClusterName) bool {
-	cluster, ok := s.Connections.Get(name)
-	return ok && cluster.Status().State == remote.Connected && (s.Shown == nil || s.Shown(name))
+	cluster, ok := s.options.Connections.Get(name)
+	return ok && cluster.Status().State == remote.Connected && (s.options.Shown == nil || s.options.Shown(name))
 }

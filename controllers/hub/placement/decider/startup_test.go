@@ -82,7 +82,7 @@ func TestStartup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-			o := startup{Options: Options{Clock: clock, Connections: nobody{}}}
+			o := startup{options: Options{Clock: clock, Connections: nobody{}}}
 			o.begin()
 			for i, look := range test.looks {
 				clock.Step(look.after)

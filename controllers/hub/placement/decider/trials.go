@@ -229,7 +229,7 @@ func (d *Decider) Trials(key types.NamespacedName) []Trial {
 func (d *Decider) Answer(asked Trial, refused string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	worker, now := v1alpha1.ClusterName(asked.Worker.Name), d.Clock.Now()
+	worker, now := v1alpha1.ClusterName(asked.Worker.Name), d.options.Clock.Now()
 	t := d.fleet.trials.of(asked.Job)[worker]
 	if t == nil || t.number != asked.number || !t.isAwaited(now) {
 		return false
@@ -250,7 +250,7 @@ func (d *Decider) Answer(asked Trial, refused string) bool {
 func (d *Decider) WhyNobodyStops(job *queue.Job) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f, now := d.fleet, d.Clock.Now()
+	f, now := d.fleet, d.options.Clock.Now()
 	if stopping, departed := f.jobs.evictedFor(job.UID); f.digest == nil || len(stopping)+len(departed) > 0 {
 		return ""
 	}
