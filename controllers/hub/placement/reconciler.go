@@ -225,11 +225,7 @@ func (r *Reconciler) enter(ctx context.Context, seen *observation) (dispatch.Dec
 		r.decider.Leave(seen.key())
 		return *obstacle, nil
 	}
-	grant, why, err := r.decider.Enter(ctx, *seen.needs.job)
-	if grant != nil {
-		return grant.Decision, nil
-	}
-	return why, err
+	return r.decider.Enter(ctx, *seen.needs.job)
 }
 
 // report says on the Dispatch of a job, and in its admission check, why the job waits. It returns when to look again.

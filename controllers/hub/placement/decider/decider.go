@@ -122,25 +122,23 @@ func (d *Decider) Met(key types.NamespacedName) {
 }
 
 // Enter puts a job on the waiting list, or changes what it needs, and waits for the next pass if something has changed
-// since the last one. It returns the Grant of a job that has been placed, and what any other job waits for. There is
-// neither if that is not known yet, or if the Grant has been written: the job is woken when there is news.
-func (d *Decider) Enter(ctx context.Context, job queue.Job) (*Grant, dispatch.Decision, error) {
+// since the last one. It returns the decision of the job's Grant, or else what the job waits for. There is neither if
+// that is not known yet, or if the Grant has been written: the job is woken when there is news.
+func (d *Decider) Enter(ctx context.Context, job queue.Job) (dispatch.Decision, error) {
 	d.mu.Lock()
 	stands, decided := d.stand(job)
 	if !stands || decided || !d.startup.over {
 		defer d.mu.Unlock()
-		grant, waits := d.outcome(&job)
-		return grant, waits, nil
+		return d.outcome(&job), nil
 	}
-	var grant *Grant
-	var waits dispatch.Decision
+	var outcome dispatch.Decision
 	d.Changed()
-	q := d.questions.ask(ctx, job.Key(), func() { grant, waits = d.outcome(&job) })
+	q := d.questions.ask(ctx, job.Key(), func() { outcome = d.outcome(&job) })
 	d.mu.Unlock()
 	if err := q.wait(ctx); err != nil {
-		return nil, dispatch.Decision{}, err
+		return dispatch.Decision{}, err
 	}
-	return grant, waits, nil
+	return outcome, nil
 }
 
 // stand puts a job on the waiting list unless it has been placed. decided: the answer that the job has still holds. The
@@ -167,16 +165,20 @@ func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 }
 
 // outcome is what has been decided about a job. The caller holds mu.
-func (d *Decider) outcome(job *queue.Job) (*Grant, dispatch.Decision) {
-	if a := d.jobs.placed(job.UID, job.Attempt); a != nil {
-		return a.grant, dispatch.Decision{}
+func (d *Decider) outcome(job *queue.Job) dispatch.Decision {
+	switch a := d.jobs.placed(job.UID, job.Attempt); {
+	case a == nil:
+	case a.grant == nil:
+		return dispatch.Decision{}
+	default:
+		return a.grant.Decision
 	}
 	waits, decided := d.list.Answer(job.Key())
 	if !decided {
 		d.unanswered.Insert(job.Key())
-		return nil, dispatch.Decision{}
+		return dispatch.Decision{}
 	}
-	return nil, waits
+	return waits
 }
 
 // Leave takes a job off the waiting list, and takes back a Grant that has not been written.

@@ -67,7 +67,7 @@ func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []typ
 // enter is Enter of a job that does not wait for a pass.
 func (d *testDecider) enter(t *testing.T, job queue.Job) dispatch.Decision {
 	t.Helper()
-	_, waits, err := d.Enter(t.Context(), job)
+	waits, err := d.Enter(t.Context(), job)
 	check.Must(t, err)
 	return waits
 }
@@ -244,10 +244,10 @@ func TestEnterIsAnsweredByOnePass(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: name, UID: types.UID(name)}, Class: "class", Attempt: 1}
 		asking.Go(func() {
-			if grant, waits, err := d.Enter(t.Context(), job); grant != nil || waits.Reason == "" || err != nil {
-				t.Errorf("%s gets %v, waits for %q, %v; want a reason", name, grant, waits.Reason, err)
+			if waits, err := d.Enter(t.Context(), job); waits.Cluster != "" || waits.Reason == "" || err != nil {
+				t.Errorf("%s gets %q, waits for %q, %v; want a reason", name, waits.Cluster, waits.Reason, err)
 			}
-			if _, waits, err := d.Enter(t.Context(), job); waits.Reason == "" || err != nil {
+			if waits, err := d.Enter(t.Context(), job); waits.Reason == "" || err != nil {
 				t.Errorf("%s has no answer after the pass: %v", name, err)
 			}
 		})
@@ -285,7 +285,7 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 	d.pass(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := d.Enter(ctx, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class"}); !errors.Is(err, context.Canceled) {
+	if _, err := d.Enter(ctx, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Enter() = %v, want %v", err, context.Canceled)
 	}
 	d.pass(t, nil)
