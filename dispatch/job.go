@@ -51,6 +51,22 @@ func (j *Job) PodSetsOn(worker v1alpha1.ClusterName) []v1alpha1.PodSet {
 	return j.PodSets
 }
 
+// Admit sets the demand of the job on a worker whose admission changes it.
+func (j *Job) Admit(worker v1alpha1.ClusterName, podSets []v1alpha1.PodSet) {
+	if j.Admitted == nil {
+		j.Admitted = map[v1alpha1.ClusterName][]v1alpha1.PodSet{}
+	}
+	j.Admitted[worker] = podSets
+}
+
+// Exclude excludes a worker.
+func (j *Job) Exclude(worker v1alpha1.ClusterName, why Exclusion) {
+	if j.Excluded == nil {
+		j.Excluded = map[v1alpha1.ClusterName]Exclusion{}
+	}
+	j.Excluded[worker] = why
+}
+
 // Exclusion is why a worker cannot take one job, even with enough free resources.
 type Exclusion struct {
 	// Reason is the result of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.

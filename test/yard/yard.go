@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -63,6 +64,8 @@ type Worker struct {
 	Name   string
 	Labels map[string]string
 	Nodes  []clusters.NodeShape
+	// APIServerArgs are added to the arguments of the API server. They have no effect on kind.
+	APIServerArgs []string
 	// Failover is the failover of the WorkerCluster, from the first contact on.
 	Failover v1alpha1.WorkerFailover
 }
@@ -171,6 +174,7 @@ func (y *Yard) startClusters(ctx context.Context) error {
 	all := []clusters.Options{hub}
 	for _, worker := range y.options.Workers {
 		o := clusters.Full(worker.Name, worker.Nodes...)
+		o.APIServerArgs = slices.Concat(o.APIServerArgs, worker.APIServerArgs)
 		o.CRDs = workerCRDs
 		all = append(all, o)
 	}

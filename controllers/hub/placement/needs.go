@@ -26,6 +26,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // needs gathers what a decision on a job needs, from the hub's caches.
@@ -38,6 +39,7 @@ type needs struct {
 	// workerQueues is shared with the watches.
 	workerQueues *workerQueues
 	demands      *demand.Deriver
+	pods         *podAnswers
 	clock        clock.PassiveClock
 }
 
@@ -126,6 +128,13 @@ func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) 
 			noteEnd(d, now(d.Spec.Cluster)) // The next write says so.
 		}
 		job.Excluded, expire = exclusions(d, n.clock.Now(), now)
+	}
+	if kind := podsKindOf(seen.job, job.Counted.Runtime); n.pods.has(kind) {
+		workers, err := workersOf(ctx, n.hub)
+		if err != nil {
+			return 0, err
+		}
+		expire = requeue.Sooner(expire, n.pods.fill(job, kind, workers))
 	}
 	job.Class = n.workerQueues.apart(classOf(job), job)
 	return expire, nil

@@ -93,11 +93,12 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		return nil, err
 	}
 	announcer := announcer{options.Recorder}
+	pods := newPodAnswers(options.Clock)
 	r := &Reconciler{
 		options: options,
 		needs: &needs{
 			hub: options.Hub, protected: options.Protected, policies: Policies{Hub: options.Hub}, demands: demands,
-			workerQueues: &workerQueues{}, clock: options.Clock,
+			workerQueues: &workerQueues{}, pods: pods, clock: options.Clock,
 		},
 		waiting: newWaiting(options.Clock),
 		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock},
@@ -114,13 +115,14 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	if options.Trials != nil {
 		decisions.Digest = digestOf
 	}
+	pods.wake = r.wake
 	r.decider = decider.New(decisions)
 	r.observer = &observer{
 		hub: options.Hub, managedBy: options.ManagedBy, kueue: options.Kueue, copies: options.UnknownCopies,
 		decider: r.decider, waiting: r.waiting, clock: options.Clock,
 	}
 	r.admission = &admission{hub: options.Hub, decider: r.decider, waiting: r.waiting, clock: options.Clock}
-	r.questions = &questions{trials: options.Trials, decider: r.decider, announcer: announcer, wake: r.wake}
+	r.questions = &questions{hub: options.Hub, trials: options.Trials, decider: r.decider, pods: pods, announcer: announcer, wake: r.wake}
 	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues}
 	return r, nil
 }
@@ -162,7 +164,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case silent:
 		_, later = seen.awaitsKueue()
 	case granted:
-		err = r.place(ctx, &seen)
+		later, err = r.place(ctx, &seen)
 	case unplaced:
 		var why dispatch.Decision
 		switch why, err = r.enter(ctx, &seen); {
@@ -196,15 +198,23 @@ func (r *Reconciler) follow(key types.NamespacedName, seen *observation, what st
 }
 
 // place writes a grant. If the API server has refused the grant, what the job was given is free for others. After any
-// other failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
-func (r *Reconciler) place(ctx context.Context, seen *observation) error {
+// other failure it is not known whether the grant is on record, so the job keeps its room, and tries again. Before the
+// first pods of a kind come to a worker, the worker is asked what it makes of them. Meanwhile the job keeps its room.
+func (r *Reconciler) place(ctx context.Context, seen *observation) (time.Duration, error) {
 	key, grant := seen.key(), seen.grant
+	if ok, again := r.questions.confirm(seen); !ok {
+		if again == 0 {
+			r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
+			r.wake(key)
+		}
+		return again, nil
+	}
 	err := r.writer.place(ctx, seen)
 	if err == nil {
 		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
 		r.waiting.forget(key)
 		timeToPlace.WithLabelValues(policyName(grant.Decision.Policy)).Observe(r.options.Clock.Since(seen.past.firstSeen).Seconds())
-		return r.admission.admit(ctx, seen, grant.Decision.Cluster)
+		return 0, r.admission.admit(ctx, seen, grant.Decision.Cluster)
 	}
 	if isRefused(err) {
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
@@ -212,7 +222,7 @@ func (r *Reconciler) place(ctx context.Context, seen *observation) error {
 	if records.IsFinal(err) { // The job comes back with a back-off, and when what it needs or what holds for it changes.
 		r.decider.Leave(key)
 	}
-	return err
+	return 0, err
 }
 
 // enter puts a job on the waiting list, or takes it off the list if there is an obstacle. It returns the worker that the
@@ -256,7 +266,11 @@ func (r *Reconciler) explain(ctx context.Context, seen *observation, why dispatc
 	if err != nil {
 		return 0, err
 	}
-	explanation := record.BoundExplanation(r.decider.Explain(job))
+	explanation, err := r.questions.askOthers(ctx, seen, r.decider.Explain(job))
+	if err != nil {
+		return 0, err
+	}
+	explanation = record.BoundExplanation(explanation)
 	if onlyNumbersChanged(d, why, explanation) {
 		if early := explanationInterval - r.options.Clock.Since(seen.past.explained); early > 0 {
 			return early, nil

@@ -23,7 +23,10 @@ import (
 )
 
 // heldTrials keeps the questions to workers. The test answers them.
-type heldTrials struct{ asked []heldTrial }
+type heldTrials struct {
+	asked []heldTrial
+	pods  []heldPod
+}
 
 type heldTrial struct {
 	worker   v1alpha1.ClusterName

@@ -67,7 +67,7 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 	job, worker := grant.Job, grant.Worker
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
-		PodSets: copied(job.PodSets), Priority: job.Priority, Counted: job.Counted.DeepCopy(),
+		PodSets: copied(job.PodSetsOn(grant.Decision.Cluster)), Priority: job.Priority, Counted: job.Counted.DeepCopy(),
 		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
 	}, grant.Decision.Message)
 }

@@ -35,6 +35,7 @@ import (
 )
 
 const (
+	fpga       = corev1.ResourceName("example.com/fpga")
 	east, west = "east", "west"
 	team       = "vision"
 )
@@ -54,9 +55,16 @@ var (
 )
 
 func worker(name string) yard.Worker {
+	// As on GKE, nodes with devices are tainted, and an admission plugin lets pods that ask for the devices tolerate that.
+	devices := clusters.NodeShape{
+		Count: 1, NamePrefix: name + "-fpga", Capacity: corev1.ResourceList{fpga: resource.MustParse("4")},
+		Taints: []corev1.Taint{{Key: string(fpga), Value: "present", Effect: corev1.TaintEffectNoSchedule}},
+	}
 	return yard.Worker{
-		Name: name, Labels: map[string]string{"region": name}, Nodes: []clusters.NodeShape{yard.GPUNodes(name, 2, 8, "NVIDIA-H100")},
-		Failover: v1alpha1.WorkerFailover{GracePeriod: &metav1.Duration{Duration: 5 * time.Second}},
+		Name: name, Labels: map[string]string{"region": name},
+		Nodes:         []clusters.NodeShape{yard.GPUNodes(name, 2, 8, "NVIDIA-H100"), devices},
+		APIServerArgs: []string{"--enable-admission-plugins=ExtendedResourceToleration"},
+		Failover:      v1alpha1.WorkerFailover{GracePeriod: &metav1.Duration{Duration: 5 * time.Second}},
 	}
 }
 

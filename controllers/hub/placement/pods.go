@@ -1,0 +1,248 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/internal/requeue"
+)
+
+const (
+	// podsHold is for how long an answer about pods holds, and how long a worker that could not answer is not asked
+	// again.
+	podsHold = 10 * time.Minute
+	// podsPatience is for how long a job that has room waits for an answer. It is a little longer than a worker is
+	// asked (mirror.AskLimit).
+	podsPatience = 2500 * time.Millisecond
+	// mostAsked is how many of the workers on which no node takes a waiting job are asked what its pods become there.
+	mostAsked = 4
+)
+
+// notAsked is what the explanation adds where only an assumption keeps a job off a worker.
+const notAsked = "; assumed: the worker has not said what its admission makes of the pods"
+
+// podsKind names pods of which admission makes the same: of one namespace, and alike in all that it usually looks at.
+type podsKind struct{ namespace, digest string }
+
+// podsKindOf leaves out what jobs of one kind differ in: arguments, environment, sources of data, how many pods there are,
+// and when runtimePatches were written.
+func podsKindOf(job *unstructured.Unstructured, runtimeVersion string) podsKind {
+	spec := without(trainjobs.Spec(job), "suspend", "managedBy")
+	if trainer, is := spec["trainer"].(map[string]any); is {
+		spec["trainer"] = without(trainer, "args", "command", "env", "numNodes")
+	}
+	if initializer, is := spec["initializer"].(map[string]any); is {
+		initializer = maps.Clone(initializer)
+		for name, of := range initializer {
+			if fields, is := of.(map[string]any); is {
+				initializer[name] = without(fields, "env", "storageUri")
+			}
+		}
+		spec["initializer"] = initializer
+	}
+	if patches, is := spec["runtimePatches"].([]any); is {
+		patches = slices.Clone(patches)
+		for i, patch := range patches {
+			if fields, is := patch.(map[string]any); is {
+				patches[i] = without(fields, "time")
+			}
+		}
+		spec["runtimePatches"] = patches
+	}
+	return podsKind{namespace: job.GetNamespace(), digest: digest(runtimeVersion, spec)}
+}
+
+// without returns a copy of an object without some fields.
+func without(object map[string]any, fields ...string) map[string]any {
+	object = maps.Clone(object)
+	for _, field := range fields {
+		delete(object, field)
+	}
+	return object
+}
+
+// podAnswers are what workers have said that their admission makes of pods. They are lost with the process. Then the
+// workers are asked again.
+type podAnswers struct {
+	clock clock.PassiveClock
+	// wake makes the Reconciler look at jobs.
+	wake func(jobs ...types.NamespacedName)
+
+	mu sync.Mutex
+	// known are the answers and open questions, under mu.
+	known map[podsKind]map[v1alpha1.ClusterName]*podAnswer
+	swept time.Time
+}
+
+func newPodAnswers(clock clock.PassiveClock) *podAnswers {
+	return &podAnswers{clock: clock, known: map[podsKind]map[v1alpha1.ClusterName]*podAnswer{}}
+}
+
+// podAnswer is a question to a worker, and its answer.
+type podAnswer struct {
+	// worker is digestOf the worker that was asked.
+	worker   string
+	asked    time.Time
+	answered bool
+	answer   trainjobs.Admission
+	// waiting are the jobs to wake when there is an answer.
+	waiting sets.Set[types.NamespacedName]
+}
+
+// isOpen: the answer may still come.
+func (a *podAnswer) isOpen(now time.Time) bool { return !a.answered && now.Sub(a.asked) < podsPatience }
+
+// at returns what is known of a kind of pods on a worker, nil if the worker has to be asked. The caller holds mu.
+func (a *podAnswers) at(kind podsKind, worker *v1alpha1.WorkerCluster) *podAnswer {
+	known := a.known[kind][v1alpha1.ClusterName(worker.Name)]
+	if known == nil || a.clock.Since(known.asked) > podsHold || known.worker != digestOf(worker) {
+		return nil
+	}
+	return known
+}
+
+// mayAnswer says whether a worker has somebody who can say what becomes of pods.
+func mayAnswer(worker *v1alpha1.WorkerCluster) bool {
+	return meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady)
+}
+
+// fill adds to a job what workers have said about its pods: the demand where admission changes it, and the workers that
+// refuse it. It returns how long it is until the first of these workers may be asked again, zero if there is none.
+func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.WorkerCluster) (expire time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range workers {
+		name, known := v1alpha1.ClusterName(workers[i].Name), a.at(kind, &workers[i])
+		if known == nil || !known.answered {
+			continue
+		}
+		if refused := known.answer.Refused; refused != "" {
+			expire = requeue.Sooner(expire, known.asked.Add(podsHold).Sub(a.clock.Now()))
+			if _, is := job.Excluded[name]; !is {
+				job.Exclude(name, dispatch.Exclusion{Reason: string(v1alpha1.OutcomeRejected), Message: dispatch.Cut(refused)})
+			}
+		} else if podSets, changed := demand.Admitted(job.PodSets, known.answer.Pods); changed {
+			job.Admit(name, podSets)
+		}
+	}
+	return expire
+}
+
+// has says whether any worker was asked about a kind of pods.
+func (a *podAnswers) has(kind podsKind) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.known[kind]) > 0
+}
+
+// confirm says whether a job may be placed as it was decided. If not, the caller asks the worker if ask is true, and the
+// job is looked at again after due, or at once if due is zero: the worker has said something else than was counted.
+func (a *podAnswers) confirm(kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) (ok, ask bool, due time.Duration) {
+	if !mayAnswer(worker) {
+		return true, false, 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, now := a.at(kind, worker), a.clock.Now()
+	switch {
+	case known == nil:
+		a.begin(kind, worker, job.Key())
+		return false, true, podsPatience
+	case known.isOpen(now):
+		known.waiting.Insert(job.Key())
+		return false, false, known.asked.Add(podsPatience).Sub(now)
+	case known.answer.Refused != "":
+		return false, false, 0
+	}
+	podSets, _ := demand.Admitted(job.PodSets, known.answer.Pods)
+	return equality.Semantic.DeepEqual(podSets, job.PodSetsOn(v1alpha1.ClusterName(worker.Name))), false, 0
+}
+
+// begin notes that a worker is asked. The caller holds mu.
+func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job types.NamespacedName) {
+	now := a.clock.Now()
+	if now.Sub(a.swept) > podsHold {
+		a.swept = now
+		for kind, workers := range a.known {
+			maps.DeleteFunc(workers, func(_ v1alpha1.ClusterName, known *podAnswer) bool { return now.Sub(known.asked) > podsHold })
+			if len(workers) == 0 {
+				delete(a.known, kind)
+			}
+		}
+	}
+	if a.known[kind] == nil {
+		a.known[kind] = map[v1alpha1.ClusterName]*podAnswer{}
+	}
+	a.known[kind][v1alpha1.ClusterName(worker.Name)] = &podAnswer{
+		worker: digestOf(worker), asked: now, waiting: sets.New(job),
+	}
+}
+
+// heard notes an answer, and wakes the jobs that wait for it. A later one does not count.
+func (a *podAnswers) heard(kind podsKind, worker *v1alpha1.WorkerCluster, answer trainjobs.Admission) {
+	a.mu.Lock()
+	known := a.at(kind, worker)
+	if known == nil || known.answered {
+		a.mu.Unlock()
+		return
+	}
+	known.answered, known.answer = true, answer
+	waiting := known.waiting.UnsortedList()
+	known.waiting = nil
+	a.mu.Unlock()
+	a.wake(waiting...)
+}
+
+// askable returns the workers to ask about a job that waits: those on which no node takes its pods as they are assumed
+// to be, at most mostAsked. unasked are all such workers that have not answered.
+func (a *podAnswers) askable(
+	kind podsKind, job *queue.Job, explanation []v1alpha1.ClusterExplanation, workers []v1alpha1.WorkerCluster,
+) (ask []*v1alpha1.WorkerCluster, unasked sets.Set[v1alpha1.ClusterName]) {
+	unasked = sets.Set[v1alpha1.ClusterName]{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asked := 0
+	for i := range explanation {
+		line := &explanation[i]
+		at := slices.IndexFunc(workers, func(w v1alpha1.WorkerCluster) bool { return w.Name == string(line.Cluster) })
+		if line.Reason != v1alpha1.ReasonNoMatchingNode || at < 0 {
+			continue
+		}
+		worker := &workers[at]
+		known := a.at(kind, worker)
+		if known != nil {
+			asked++
+			if known.isOpen(a.clock.Now()) {
+				known.waiting.Insert(job.Key())
+			}
+		}
+		if known == nil || !known.answered || len(known.answer.Pods) == 0 {
+			unasked.Insert(line.Cluster)
+		}
+		if known == nil && mayAnswer(worker) {
+			ask = append(ask, worker)
+		}
+	}
+	ask = ask[:min(len(ask), max(0, mostAsked-asked))]
+	for _, worker := range ask {
+		a.begin(kind, worker, job.Key())
+	}
+	return ask, unasked
+}
