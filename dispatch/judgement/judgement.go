@@ -46,11 +46,11 @@ type Seen struct {
 	Hold   Hold
 	HeldBy v1alpha1.ClusterName
 	// Asked: the objects are those of the API servers, and not of caches. Only then is more said about a copy that no
-	// record explains. Rival is the highest attempt among such copies of the job on other workers. ManagedBy is the value
-	// of spec.managedBy of this manager's jobs.
-	Asked     bool
-	Rival     int32
-	ManagedBy string
+	// record explains. OtherAttempt is the highest attempt among such copies of the job on other workers. ManagedBy is
+	// the value of spec.managedBy of this manager's jobs.
+	Asked        bool
+	OtherAttempt int32
+	ManagedBy    string
 }
 
 // Judgement is what is to be done about a key on one worker: about the attempt that is on record, and about the
@@ -194,7 +194,7 @@ func (s *Seen) unexplained(relation record.Relation) Copy {
 		return Unknown // A missing job does not prove that the job was deleted.
 	case trainjobs.Terminal(job) != nil, d == nil && job.GetDeletionTimestamp() != nil:
 		return Orphaned
-	case s.Rival >= attempt, trainjobs.ManagedBy(job) != s.ManagedBy:
+	case s.OtherAttempt >= attempt, trainjobs.ManagedBy(job) != s.ManagedBy:
 		return Unknown
 	case d == nil:
 		return Adoptable // The Dispatch was lost.

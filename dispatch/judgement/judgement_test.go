@@ -539,11 +539,11 @@ func TestOf(t *testing.T) {
 			reason: "the job is there, its Dispatch is not", want: Judgement{Idle, Adoptable},
 			seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true},
 		},
-		"LowerRival":  {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 2}, want: Judgement{Idle, Adoptable}},
-		"HigherRival": {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, Rival: 4}, want: Judgement{Idle, Unknown}},
-		"EqualRival": {
+		"LowerOther":  {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, OtherAttempt: 2}, want: Judgement{Idle, Adoptable}},
+		"HigherOther": {reason: "the highest attempt wins", seen: Seen{Job: ours, Copy: testCopy("origin", "3"), Asked: true, OtherAttempt: 4}, want: Judgement{Idle, Unknown}},
+		"EqualOther": {
 			reason: "which of the two is right nobody knows", want: Judgement{Idle, Unknown},
-			seen: Seen{Job: ours, Dispatch: dispatchOn("", "", 2), Copy: testCopy("origin", "3"), Asked: true, Rival: 3},
+			seen: Seen{Job: ours, Dispatch: dispatchOn("", "", 2), Copy: testCopy("origin", "3"), Asked: true, OtherAttempt: 3},
 		},
 		"Over": {reason: "the job has ended", seen: Seen{Job: complete, Copy: testCopy("origin", "3"), Asked: true}, want: Judgement{Idle, Orphaned}},
 		"OverLater": {

@@ -29,7 +29,7 @@ type decisions struct {
 	managedBy string
 	// hub reads from the hub's caches, stored from its API server.
 	hub, stored hubReader
-	suspects    suspects
+	unknown     unknownCopies
 	recorder    events.EventRecorder
 }
 
@@ -74,7 +74,7 @@ func (d decisions) carryOut(ctx context.Context, worker workerClient, copy *unst
 	if err != nil {
 		return err
 	}
-	if !d.suspects.refuse(client.ObjectKeyFromObject(copy), value+": "+refusal) {
+	if !d.unknown.refuse(client.ObjectKeyFromObject(copy), value+": "+refusal) {
 		return nil // An Event has said it.
 	}
 	if refusal != "" {
@@ -103,7 +103,7 @@ func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstru
 	if refusal := unassignable(job, hub.Dispatch, d.managedBy); refusal != "" {
 		return refusal, nil
 	}
-	attempt := max(record.AttemptOn(copy), record.NextAttempt(d.suspects.rival(key, job.GetUID())))
+	attempt := max(record.AttemptOn(copy), record.NextAttempt(d.unknown.otherAttempt(key, job.GetUID())))
 	recorded := int32(0)
 	if hub.Dispatch != nil {
 		recorded = hub.Dispatch.Spec.Attempt
@@ -116,7 +116,7 @@ func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstru
 	for i := range tombstones {
 		attempt = max(attempt, record.NextAttempt(tombstones[i].Spec.Attempt))
 	}
-	if isBeyondBelief(recorded, attempt) {
+	if isTooHigh(recorded, attempt) {
 		return fmt.Sprintf("it would get attempt %d; the hub knows of attempt %d, and counts on by %d at most: "+
 			"release or delete the copy", attempt, recorded, maxSkipped), nil
 	}

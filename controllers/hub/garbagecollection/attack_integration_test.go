@@ -205,7 +205,7 @@ func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 }
 
 // A false copy on another worker, with an impossible attempt, does not keep the hub from adopting the right copy.
-func TestAttackHigherRival(t *testing.T) {
+func TestAttackHigherOtherAttempt(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
 	s.place(t, job.GetUID(), "", 2)

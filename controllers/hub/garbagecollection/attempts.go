@@ -25,13 +25,13 @@ type attempts struct {
 	stored hubReader
 }
 
-// heed handles a needed copy on which the worker's agent says that it has seen a later attempt, and will not run this
-// one. The hub has forgotten the later attempt: after a restore, or because somebody deleted the Dispatch of a waiting
-// job while no manager worked. heed writes a Tombstone of the later attempt. So the manager deletes the copy, and
-// places the job with a higher attempt. If the later attempt is too high to be believed, the hub counts on by
+// adoptCount handles a needed copy on which the worker's agent says that it has seen a later attempt, and will not run
+// this one. The hub has forgotten the later attempt: after a restore, or because somebody deleted the Dispatch of a
+// waiting job while no manager worked. adoptCount writes a Tombstone of the later attempt. So the manager deletes the
+// copy, and places the job with a higher attempt. If the later attempt is too high to be believed, the hub counts on by
 // maxSkipped. Then either the worker says so again until the hub gets there, or the job is placed on a worker that does
 // not lie.
-func (a attempts) heed(ctx context.Context, copy client.Object, cached *v1alpha1.Dispatch) error {
+func (a attempts) adoptCount(ctx context.Context, copy client.Object, cached *v1alpha1.Dispatch) error {
 	later := laterAttempt(copy)
 	if later == 0 || cached == nil || copy.GetDeletionTimestamp() != nil {
 		return nil
@@ -60,13 +60,13 @@ func laterAttempt(copy client.Object) int32 {
 	if err != nil || attempt == 0 || later <= int64(attempt) {
 		return 0
 	}
-	return believable(attempt, int32(later))
+	return highestTrusted(attempt, int32(later))
 }
 
 // keep makes sure that a job gets a higher attempt than its copy that is gone or released: the worker's agent remembers
 // that attempt, and runs no lower attempt. It returns true when the attempt is on record, or need not be.
-func (a attempts) keep(ctx context.Context, key types.NamespacedName, held suspect) (bool, error) {
-	if held.doubt.stays() {
+func (a attempts) keep(ctx context.Context, key types.NamespacedName, held unknownCopy) (bool, error) {
+	if held.why.stays() {
 		return true, nil // The hub has not given the copy that attempt.
 	}
 	hub := hubReader{a.hub}
@@ -83,7 +83,7 @@ func (a attempts) keep(ctx context.Context, key types.NamespacedName, held suspe
 		recorded = d.Spec.Attempt
 	}
 	return records.Keep(ctx, a.hub, a.stored, v1alpha1.TombstoneSpec{
-		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
+		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Namespace: key.Namespace, Attempt: highestTrusted(recorded, held.attempt),
 		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
 	})
 }

@@ -63,17 +63,17 @@ type Options struct {
 func NewCollector(o Options) *Collector {
 	here, hub, stored := o.here(), hubReader{o.Hub}, hubReader{o.HubReader}
 	attempts := attempts{here: here, hub: o.Hub, stored: stored}
-	suspects := o.suspects()
-	decisions := decisions{here: here, managedBy: o.ManagedBy, hub: hub, stored: stored, suspects: suspects, recorder: o.Recorder}
+	unknown := o.unknownCopies()
+	decisions := decisions{here: here, managedBy: o.ManagedBy, hub: hub, stored: stored, unknown: unknown, recorder: o.Recorder}
 	return &Collector{
-		here: here, swept: o.Swept, hub: hub, suspects: suspects, attempts: attempts, clock: o.Clock,
+		here: here, swept: o.Swept, hub: hub, unknown: unknown, attempts: attempts, clock: o.Clock,
 		retirement: retirement{hub: hub, pods: o.WorkerCache, retention: o.Retention, busy: o.Busy, clock: o.Clock},
 		leftovers:  leftovers{here: here, hub: hub, jobSets: o.WorkerCache, clock: o.Clock},
 		execution:  execution{here: here, hubID: o.HubID, hub: o.Hub},
 		investigator: investigator{
 			here: here, hubID: o.HubID, managedBy: o.ManagedBy, hub: hub, stored: stored,
-			suspects: suspects, attempts: attempts, decisions: decisions,
-			belief:  belief{here: here, hubID: o.HubID, others: o.Others, decisions: decisions, clock: o.Clock},
+			unknown: unknown, attempts: attempts, decisions: decisions,
+			trust:   trust{here: here, hubID: o.HubID, others: o.Others, decisions: decisions, clock: o.Clock},
 			adopter: adopter{here: here, records: records.Writer{Hub: o.Hub, Clock: o.Clock}, demand: o.Demand, recorder: o.Recorder},
 		},
 	}
@@ -83,8 +83,8 @@ func (o *Options) here() judgement.Worker {
 	return judgement.Worker{Name: o.Cluster, ClusterID: o.ClusterID}
 }
 
-func (o *Options) suspects() suspects {
-	return suspects{quarantine: o.Quarantine, worker: o.Cluster, clock: o.Clock}
+func (o *Options) unknownCopies() unknownCopies {
+	return unknownCopies{quarantine: o.Quarantine, worker: o.Cluster, clock: o.Clock}
 }
 
 // Collector does what has been judged about the TrainJobs on one worker that have the label of this hub, beside what
@@ -94,7 +94,7 @@ type Collector struct {
 	swept func() bool
 	// hub reads from the hub's caches.
 	hub          hubReader
-	suspects     suspects
+	unknown      unknownCopies
 	attempts     attempts
 	retirement   retirement
 	leftovers    leftovers
@@ -125,7 +125,7 @@ func (c *Collector) See(ctx context.Context, seen *judgement.Seen) (err error) {
 		seen.Hold = judgement.Unswept
 	case d != nil && d.Spec.Cluster == c.here.Name && record.LacksCopy(d):
 		var holds bool
-		switch holds, seen.HeldBy = c.suspects.quarantine.Holds(ctx, d); {
+		switch holds, seen.HeldBy = c.unknown.quarantine.Holds(ctx, d); {
 		case holds && swept:
 			seen.Hold = judgement.Held
 		case holds:
@@ -138,7 +138,7 @@ func (c *Collector) See(ctx context.Context, seen *judgement.Seen) (err error) {
 // SweepRefused says whether the worker refused its last sweep, and its words. Until it accepts one, nothing is created
 // there.
 func (c *Collector) SweepRefused() (words string, refused bool) {
-	return c.suspects.quarantine.SweepRefused(c.here.Name)
+	return c.unknown.quarantine.SweepRefused(c.here.Name)
 }
 
 // Collect does what has been judged about the copy of a key, nil if there is none. If a copy on another worker holds the
@@ -149,7 +149,7 @@ func (c *Collector) Collect(
 ) (time.Duration, error) {
 	worker := workerClient{connected}
 	if seen.HeldBy != "" {
-		c.suspects.quarantine.sayHeld(ctx, seen.Dispatch, seen.HeldBy)
+		c.unknown.quarantine.sayHeld(ctx, seen.Dispatch, seen.HeldBy)
 	}
 	if copy == nil {
 		c.deletions.Delete(key)
@@ -158,11 +158,11 @@ func (c *Collector) Collect(
 	c.leftovers.forget(key)
 	switch what {
 	case judgement.Outdated, judgement.Retained:
-		c.suspects.release(key)
+		c.unknown.release(key)
 		return c.remove(ctx, worker, key, copy, seen.Dispatch, what)
 	case judgement.Needed:
-		c.suspects.release(key)
-		return 0, c.attempts.heed(ctx, copy, seen.Dispatch)
+		c.unknown.release(key)
+		return 0, c.attempts.adoptCount(ctx, copy, seen.Dispatch)
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 		return c.investigator.investigate(ctx, worker, copy, seen)
 	case judgement.Gone:
@@ -192,7 +192,7 @@ func (c *Collector) remove(
 
 // missing handles a copy that the cache does not show.
 func (c *Collector) missing(ctx context.Context, worker workerClient, key types.NamespacedName) (time.Duration, error) {
-	if held, known := c.suspects.get(key); known {
+	if held, known := c.unknown.get(key); known {
 		return c.investigator.missing(ctx, worker, key, held)
 	}
 	return c.leftovers.clear(ctx, worker, key)

@@ -17,18 +17,18 @@
 //   - The Collector, one for each worker, does what judgement.Of says about a TrainJob, for the controller of the
 //     worker's copies (package mirror). It leaves the work to its parts: retirement (finished copies), leftovers
 //     (JobSets without a copy), execution (Tombstones), attempts (the count of attempts), and investigator (unknown
-//     copies). The investigator has belief (does the manager believe an attempt?), adopter and decisions (of an admin).
+//     copies). The investigator has trust (does the manager believe an attempt?), adopter and decisions (of an admin).
 //   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it
 //     places a job (Of). The Collectors ask it before a first copy is created (Holds). It writes the status of
 //     WorkerClusters.
 //
 // # Unknown copies
 //
-// A copy is a suspect if the caches of hub and worker show no record of it. The investigator then asks the API servers
-// (investigate.go): first the hub's, then the worker's, because a record is written before its copy and deleted after
-// it. Until it has asked them, only the job with the suspect's origin UID has to wait. Once it is certain that the copy
-// is unknown, each job of its name has to wait, if the copy was there when this process first looked at the worker. The
-// Quarantine reports a copy one second later.
+// A copy counts as unknown if the caches of hub and worker show no record of it. The investigator then asks the API
+// servers (investigate.go): first the hub's, then the worker's, because a record is written before its copy and deleted
+// after it. Until it has asked them, only the job with the origin UID of the copy has to wait. Once it is certain that
+// the copy is unknown, each job of its name has to wait, if the copy was there when this process first looked at the
+// worker. The Quarantine reports a copy one second later.
 //
 // Then it is judged again by what the API servers say:
 //
@@ -42,7 +42,7 @@
 // # What is believed
 //
 // A worker that is taken over can write any attempt on a copy, and the UID of any job that it has had. So the manager
-// believes a later attempt (belief.go) only if:
+// believes a later attempt (trust.go) only if:
 //
 //   - this process found the copy when it looked at the worker for the first time: this process has requested all later
 //     copies itself, and has them on record;
@@ -66,6 +66,6 @@
 //   - The Dispatch of an adopted copy says what the job needs, as placement would say it (Options.Demand). If the job's
 //     runtime is missing, the manager counts only the job's pods, where they run.
 //   - leftovers.mu guards since when JobSets have had no copy. burst.mu guards when jobs last waited.
-//   - registry.mu guards the suspects of all workers and the subscribers. startup.mu guards whether this process has
+//   - registry.mu guards the unknown copies of all workers and the subscribers. startup.mu guards whether this process has
 //     looked at the workers. No I/O and no callback happens under these locks.
 package garbagecollection

@@ -24,9 +24,9 @@ type investigator struct {
 	hubID, managedBy string
 	// hub reads from the hub's caches, stored from its API server.
 	hub, stored hubReader
-	suspects    suspects
+	unknown     unknownCopies
 	attempts    attempts
-	belief      belief
+	trust       trust
 	adopter     adopter
 	decisions   decisions
 }
@@ -39,7 +39,7 @@ func (i *investigator) investigate(
 	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, cached judgement.Seen,
 ) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(copy)
-	held := i.suspects.see(copy)
+	held := i.unknown.see(copy)
 	var err error
 	if cached.Job, err = records.Job(ctx, i.hub, key); err != nil {
 		return 0, err
@@ -67,7 +67,7 @@ func (i *investigator) investigate(
 // judge judges a copy as if the API servers had said all this.
 func (i *investigator) judge(copy client.Object, seen judgement.Seen) judgement.Copy {
 	seen.Copy, seen.Asked, seen.ManagedBy = copy, true, i.managedBy
-	seen.Rival = i.suspects.rival(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
+	seen.OtherAttempt = i.unknown.otherAttempt(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
 	return judgement.Of(seen).Copy
 }
 
@@ -78,14 +78,14 @@ func (i *investigator) conclude(
 	key, what := client.ObjectKeyFromObject(copy), i.judge(copy, hub)
 	switch what {
 	case judgement.Gone, judgement.Needed, judgement.Retained: // The hub's cache will show this too, and there may be no event for it.
-		i.suspects.release(key)
+		i.unknown.release(key)
 		return goneCheck, nil
 	case judgement.Outdated:
-		i.suspects.release(key)
+		i.unknown.release(key)
 		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
 	}
-	held := i.suspects.see(copy)
+	held := i.unknown.see(copy)
 	switch what {
 	case judgement.Orphaned: // Nothing waits for the copy.
 		return 0, worker.deleteCopy(ctx, copy, "outdated")
@@ -100,40 +100,40 @@ func (i *investigator) conclude(
 
 // believe adopts a copy, or says why the hub does not believe that it is the job's copy.
 func (i *investigator) believe(
-	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub judgement.Seen, held suspect,
+	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub judgement.Seen, held unknownCopy,
 ) (time.Duration, error) {
-	if held.doubt.isFalse() && record.AttemptOf(hub.Dispatch).Live() && i.here.IsNamedBy(hub.Dispatch) {
+	if held.why.isFalse() && record.AttemptOf(hub.Dispatch).Live() && i.here.IsNamedBy(hub.Dispatch) {
 		// The copy has the name that the job's own copy needs.
 		return 0, worker.deleteCopy(ctx, copy, "outdated")
 	}
-	why, due, err := i.belief.doubt(ctx, copy, hub, held)
+	why, due, err := i.trust.reasonAgainst(ctx, copy, hub, held)
 	switch {
 	case err != nil:
 		return 0, err
-	case why.reason == "":
+	case why.name == "":
 		return 0, i.adopter.adopt(ctx, copy, hub)
 	}
-	held.told = held.told && held.doubt.reason == why.reason
-	held.doubt = why
+	held.reported = held.reported && held.why.name == why.name
+	held.why = why
 	return due, i.quarantine(ctx, worker, copy, held)
 }
 
 // quarantine leaves a copy alone, reports it, and does what an admin has decided about it.
 func (i *investigator) quarantine(
-	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, held suspect,
+	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, held unknownCopy,
 ) error {
 	held.certain = copy.GetDeletionTimestamp() == nil
-	i.suspects.hold(client.ObjectKeyFromObject(copy), held)
+	i.unknown.hold(client.ObjectKeyFromObject(copy), held)
 	if !held.certain {
 		return nil // There is no decision about a copy that is being deleted. The end of the deletion wakes us.
 	}
 	return i.decisions.carryOut(ctx, worker, copy)
 }
 
-// missing handles a suspect that the cache does not show. Its job waits until the worker's API server says that the
-// copy is gone and that nothing of it remains.
+// missing handles an unknown copy that the cache does not show. Its job waits until the worker's API server says that
+// the copy is gone and that nothing of it remains.
 func (i *investigator) missing(
-	ctx context.Context, worker workerClient, key types.NamespacedName, held suspect,
+	ctx context.Context, worker workerClient, key types.NamespacedName, held unknownCopy,
 ) (time.Duration, error) {
 	existing, err := worker.Find(ctx, key)
 	switch {
@@ -144,13 +144,13 @@ func (i *investigator) missing(
 	case existing == nil || existing.GetUID() != held.uid: // Otherwise it is a TrainJob of the worker now.
 		if left, err := worker.HasRemains(ctx, key, copies.Gone{UID: held.uid, Beside: existing}); left || err != nil {
 			held.certain = false // An admin has nothing left to decide.
-			i.suspects.hold(key, held)
+			i.unknown.hold(key, held)
 			return goneCheck, err
 		}
 	}
 	if kept, err := i.attempts.keep(ctx, key, held); !kept || err != nil {
 		return requeue.ConflictDelay, err
 	}
-	i.suspects.release(key)
+	i.unknown.release(key)
 	return 0, nil
 }

@@ -71,7 +71,7 @@ func (q *Quarantine) Swept(worker v1alpha1.ClusterName) bool { return q.registry
 // worker, by, has an unknown copy of the same job, of this attempt or a later attempt. The other reason is that this
 // process has just started, and has not yet looked at all workers that it expects.
 func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) (holds bool, by v1alpha1.ClusterName) {
-	attempt, worker := q.registry.rivalOf(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster)
+	attempt, worker := q.registry.runningAttempt(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster)
 	if attempt >= d.Spec.Attempt {
 		return true, worker
 	}
@@ -186,7 +186,7 @@ func (q *Quarantine) changed(worker v1alpha1.ClusterName, c change) {
 }
 
 // hold keeps a copy that the hub has no record of. Until that is certain, only the job of its origin has to wait.
-func (q *Quarantine) hold(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) {
+func (q *Quarantine) hold(worker v1alpha1.ClusterName, key types.NamespacedName, s unknownCopy) {
 	q.changed(worker, q.registry.put(worker, key, s))
 }
 
@@ -216,8 +216,8 @@ func (q *Quarantine) isEarly(worker v1alpha1.ClusterName) bool {
 	return !q.registry.isSwept(worker) || q.startup.isEarly(q.Clock.Now())
 }
 
-// swept takes in the suspects that a sweep has found on a worker, and enqueues all suspects of that worker.
-func (q *Quarantine) swept(worker v1alpha1.ClusterName, suspects map[types.NamespacedName]suspect) {
-	q.changed(worker, q.registry.sweep(worker, suspects))
+// swept records the unknown copies that a sweep has found on a worker, and enqueues all unknown copies of that worker.
+func (q *Quarantine) swept(worker v1alpha1.ClusterName, found map[types.NamespacedName]unknownCopy) {
+	q.changed(worker, q.registry.sweep(worker, found))
 	q.enqueueAll(worker)
 }

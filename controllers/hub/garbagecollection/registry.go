@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// suspect is a copy that the hub seems to have no record of.
-type suspect struct {
+// unknownCopy is a copy that the hub seems to have no record of.
+type unknownCopy struct {
 	uid, origin types.UID
 	attempt     int32
 	// found: the copy existed at the first sweep of this process. since is when this process first saw the copy.
@@ -27,27 +27,27 @@ type suspect struct {
 	since time.Time
 	// certain: this process has asked the API servers of hub and worker, and the copy stays.
 	certain bool
-	// doubt is why the manager does not adopt the copy although its attempt is later than the hub knows.
-	doubt doubt
-	// told: an Event has reported the copy. refusal is the last reported reason why a decision is not carried out.
-	told    bool
-	refusal string
+	// why says why the manager does not adopt the copy although its attempt is later than the hub knows.
+	why reason
+	// reported: an Event has reported the copy. refusal is the last reported reason why a decision is not carried out.
+	reported bool
+	refusal  string
 }
 
-// registry knows the suspects of all workers.
+// registry knows the unknown copies of all workers.
 type registry struct {
 	mu sync.Mutex
-	// copies has the suspects by key and worker. A copy has the key of its job. Under mu.
-	copies map[types.NamespacedName]map[v1alpha1.ClusterName]suspect
-	// wards has what is known of each worker. Under mu.
-	wards map[v1alpha1.ClusterName]*ward
+	// copies has the unknown copies by key and worker. A copy has the key of its job. Under mu.
+	copies map[types.NamespacedName]map[v1alpha1.ClusterName]unknownCopy
+	// byWorker has what is known of each worker. Under mu.
+	byWorker map[v1alpha1.ClusterName]*perWorker
 	// subscribers has the callbacks by number. last is the highest number. Under mu.
 	subscribers map[int]func(types.NamespacedName)
 	last        int
 }
 
-// ward is what is known of one worker.
-type ward struct {
+// perWorker is what is known of one worker.
+type perWorker struct {
 	keys map[types.NamespacedName]struct{}
 	// swept: this process has listed the copies at the worker's API server.
 	swept bool
@@ -67,8 +67,8 @@ type change struct {
 
 func newRegistry() registry {
 	return registry{
-		copies:      map[types.NamespacedName]map[v1alpha1.ClusterName]suspect{},
-		wards:       map[v1alpha1.ClusterName]*ward{},
+		copies:      map[types.NamespacedName]map[v1alpha1.ClusterName]unknownCopy{},
+		byWorker:    map[v1alpha1.ClusterName]*perWorker{},
 		subscribers: map[int]func(types.NamespacedName){},
 	}
 }
@@ -80,29 +80,30 @@ func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alph
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.copies[key] {
-		if (s.origin == origin || s.certain && s.found && !s.doubt.stays()) && !s.doubt.isFalse() && (!ok || name < worker) {
+		if (s.origin == origin || s.certain && s.found && !s.why.stays()) && !s.why.isFalse() && (!ok || name < worker) {
 			worker, ok = name, true
 		}
 	}
 	return worker, ok
 }
 
-// rival is the highest attempt of unknown copies on other workers that may be the job of this origin, 0 if there is
-// none.
-func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
-	highest, _ := r.highest(key, origin, worker, func(s suspect) bool {
-		return !s.doubt.stays() && s.doubt.reason != v1alpha1.ReasonAttemptTooHigh
+// otherAttempt is the highest attempt of unknown copies on other workers that may be the job of this origin, 0 if there
+// is none.
+func (r *registry) otherAttempt(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
+	highest, _ := r.highest(key, origin, worker, func(s unknownCopy) bool {
+		return !s.why.stays() && s.why.name != v1alpha1.ReasonAttemptTooHigh
 	})
 	return highest
 }
 
-// rivalOf is the highest attempt of unknown copies on other workers that may run, and the first such worker by name.
-func (r *registry) rivalOf(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) (highest int32, at v1alpha1.ClusterName) {
-	return r.highest(key, origin, worker, func(s suspect) bool { return !s.doubt.isFalse() })
+// runningAttempt is the highest attempt of unknown copies on other workers that may run, and the first such worker by
+// name.
+func (r *registry) runningAttempt(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) (highest int32, at v1alpha1.ClusterName) {
+	return r.highest(key, origin, worker, func(s unknownCopy) bool { return !s.why.isFalse() })
 }
 
 func (r *registry) highest(
-	key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName, counts func(suspect) bool,
+	key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName, counts func(unknownCopy) bool,
 ) (highest int32, at v1alpha1.ClusterName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,15 +118,15 @@ func (r *registry) highest(
 	return highest, at
 }
 
-// get returns what is known of a copy, and false if the copy is no suspect.
-func (r *registry) get(worker v1alpha1.ClusterName, key types.NamespacedName) (suspect, bool) {
+// get returns what is known of a copy, and false if the copy is not unknown.
+func (r *registry) get(worker v1alpha1.ClusterName, key types.NamespacedName) (unknownCopy, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, ok := r.copies[key][worker]
 	return s, ok
 }
 
-func (r *registry) put(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) change {
+func (r *registry) put(worker v1alpha1.ClusterName, key types.NamespacedName, s unknownCopy) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, known := r.copies[key][worker]
@@ -148,16 +149,16 @@ func (r *registry) drop(worker v1alpha1.ClusterName, key types.NamespacedName) c
 	return change{keys: []types.NamespacedName{key}, certain: before.certain}
 }
 
-// sweep takes in all suspects that a worker's API server has listed. It keeps what is known of the suspects. It also
-// keeps those not listed: the reconciler finds out whether they and their pods are gone.
-func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedName]suspect) change {
+// sweep records all unknown copies that a worker's API server has listed. It keeps what is already known of them. It
+// also keeps those not listed: the reconciler finds out whether they and their pods are gone.
+func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedName]unknownCopy) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.ward(worker)
+	w := r.on(worker)
 	var c change
 	if !w.swept {
 		w.swept = true
-		// The status has to be compared once, even if there is no suspect.
+		// The status has to be compared once, even if no copy is unknown.
 		c = change{certain: true, keys: []types.NamespacedName{{}}}
 	}
 	for key, s := range all {
@@ -175,15 +176,15 @@ func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.Unknown
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var c change
-	if r.ward(worker).swept {
+	if r.on(worker).swept {
 		return c
 	}
 	for _, copy := range listed {
 		key := types.NamespacedName{Namespace: copy.Namespace, Name: copy.Name}
 		if _, known := r.copies[key][worker]; !known {
-			r.set(worker, key, suspect{
-				uid: copy.UID, origin: copy.OriginUID, attempt: copy.Attempt, certain: true, told: true,
-				found: true, since: now, doubt: doubt{copy.Reason, copy.Message},
+			r.set(worker, key, unknownCopy{
+				uid: copy.UID, origin: copy.OriginUID, attempt: copy.Attempt, certain: true, reported: true,
+				found: true, since: now, why: reason{copy.Reason, copy.Message},
 			})
 			c.keys = append(c.keys, key)
 		}
@@ -191,16 +192,16 @@ func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.Unknown
 	return c
 }
 
-// forget removes all suspects of a worker.
+// forget removes all unknown copies of a worker.
 func (r *registry) forget(worker v1alpha1.ClusterName) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var c change
-	for key := range maps.Clone(r.ward(worker).keys) {
+	for key := range maps.Clone(r.on(worker).keys) {
 		c.keys = append(c.keys, key)
 		r.unset(worker, key)
 	}
-	delete(r.wards, worker)
+	delete(r.byWorker, worker)
 	return c
 }
 
@@ -209,7 +210,7 @@ func (r *registry) forget(worker v1alpha1.ClusterName) change {
 func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownCopy, swept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.wards[worker]
+	w := r.byWorker[worker]
 	if w == nil {
 		return nil, false
 	}
@@ -217,7 +218,7 @@ func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownC
 		if s := r.copies[key][worker]; s.certain && canShow(key, s) {
 			all = append(all, v1alpha1.UnknownCopy{
 				Namespace: key.Namespace, Name: key.Name, UID: s.uid, OriginUID: s.origin, Attempt: s.attempt,
-				Reason: s.doubt.reason, Message: s.doubt.message,
+				Reason: s.why.name, Message: s.why.message,
 			})
 		}
 	}
@@ -227,17 +228,17 @@ func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownC
 	return all, w.swept
 }
 
-// keysOf returns the keys of a worker's suspects.
+// keysOf returns the keys of a worker's unknown copies.
 func (r *registry) keysOf(worker v1alpha1.ClusterName) []types.NamespacedName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.wards[worker]; w != nil {
+	if w := r.byWorker[worker]; w != nil {
 		return slices.Collect(maps.Keys(w.keys))
 	}
 	return nil
 }
 
-// workersOf returns the workers with a suspect of that key.
+// workersOf returns the workers with an unknown copy of that key.
 func (r *registry) workersOf(key types.NamespacedName) []v1alpha1.ClusterName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,7 +249,7 @@ func (r *registry) workersOf(key types.NamespacedName) []v1alpha1.ClusterName {
 func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.ward(worker)
+	w := r.on(worker)
 	changed = w.refusal != refusal
 	w.refusal = refusal
 	return changed
@@ -258,7 +259,7 @@ func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (chan
 func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time) (lasting bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.ward(worker)
+	w := r.on(worker)
 	switch {
 	case err == nil, remote.IsNotConnected(err), errors.Is(err, context.Canceled):
 		w.failing = time.Time{}
@@ -272,7 +273,7 @@ func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time
 func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.wards[worker]; w != nil {
+	if w := r.byWorker[worker]; w != nil {
 		return w.refusal
 	}
 	return sweepRefusal{}
@@ -282,20 +283,20 @@ func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
 func (r *registry) isSwept(worker v1alpha1.ClusterName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.wards[worker]
+	w := r.byWorker[worker]
 	return w != nil && w.swept
 }
 
-// tell returns true the first time that it is called for a certain copy.
-func (r *registry) tell(worker v1alpha1.ClusterName, copy v1alpha1.UnknownCopy) bool {
+// report returns true the first time that it is called for a certain copy.
+func (r *registry) report(worker v1alpha1.ClusterName, copy v1alpha1.UnknownCopy) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := types.NamespacedName{Namespace: copy.Namespace, Name: copy.Name}
 	s, ok := r.copies[key][worker]
-	if !ok || s.told || s.uid != copy.UID {
+	if !ok || s.reported || s.uid != copy.UID {
 		return false
 	}
-	s.told = true
+	s.reported = true
 	r.copies[key][worker] = s
 	return true
 }
@@ -333,22 +334,22 @@ func (r *registry) listeners() []func(types.NamespacedName) {
 	return slices.Collect(maps.Values(r.subscribers))
 }
 
-// ward returns what is known of a worker. ward, set and unset are called under mu.
-func (r *registry) ward(worker v1alpha1.ClusterName) *ward {
-	w := r.wards[worker]
+// on returns what is known of a worker. on, set and unset are called under mu.
+func (r *registry) on(worker v1alpha1.ClusterName) *perWorker {
+	w := r.byWorker[worker]
 	if w == nil {
-		w = &ward{keys: map[types.NamespacedName]struct{}{}}
-		r.wards[worker] = w
+		w = &perWorker{keys: map[types.NamespacedName]struct{}{}}
+		r.byWorker[worker] = w
 	}
 	return w
 }
 
-func (r *registry) set(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) {
+func (r *registry) set(worker v1alpha1.ClusterName, key types.NamespacedName, s unknownCopy) {
 	if r.copies[key] == nil {
-		r.copies[key] = map[v1alpha1.ClusterName]suspect{}
+		r.copies[key] = map[v1alpha1.ClusterName]unknownCopy{}
 	}
 	r.copies[key][worker] = s
-	r.ward(worker).keys[key] = struct{}{}
+	r.on(worker).keys[key] = struct{}{}
 }
 
 func (r *registry) unset(worker v1alpha1.ClusterName, key types.NamespacedName) {
@@ -356,5 +357,5 @@ func (r *registry) unset(worker v1alpha1.ClusterName, key types.NamespacedName) 
 	if len(r.copies[key]) == 0 {
 		delete(r.copies, key)
 	}
-	delete(r.ward(worker).keys, key)
+	delete(r.on(worker).keys, key)
 }

@@ -19,34 +19,34 @@ import (
 func TestRegistryOf(t *testing.T) {
 	key := types.NamespacedName{Namespace: "n", Name: "job"}
 	for name, test := range map[string]struct {
-		reason   string
-		suspects map[v1alpha1.ClusterName]suspect
-		origin   types.UID
-		want     v1alpha1.ClusterName
+		reason string
+		copies map[v1alpha1.ClusterName]unknownCopy
+		origin types.UID
+		want   v1alpha1.ClusterName
 	}{
 		"Nothing":     {reason: "nobody has a copy", origin: "a"},
-		"Suspect":     {reason: "it is a copy of this very job", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}}, origin: "a", want: "w"},
-		"OtherOrigin": {reason: "the caches may lag; a new job must not wait for that", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}}, origin: "b"},
-		"Certain":     {reason: "it may be the job from before a restore", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true, found: true}}, origin: "b", want: "w"},
-		"Late":        {reason: "nobody has asked for it", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true}}, origin: "b"},
+		"Uncertain":   {reason: "it is a copy of this very job", copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a"}}, origin: "a", want: "w"},
+		"OtherOrigin": {reason: "the caches may lag; a new job must not wait for that", copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a"}}, origin: "b"},
+		"Certain":     {reason: "it may be the job from before a restore", copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a", certain: true, found: true}}, origin: "b", want: "w"},
+		"Late":        {reason: "nobody has asked for it", copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a", certain: true}}, origin: "b"},
 		"KnownLate": {
 			reason: "an earlier process has seen that it came late", origin: "b",
-			suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a", certain: true, found: true, doubt: doubt{reason: v1alpha1.ReasonAppearedLate}}},
+			copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a", certain: true, found: true, why: reason{name: v1alpha1.ReasonAppearedLate}}},
 		},
-		"Several": {reason: "the answer is always the same", suspects: map[v1alpha1.ClusterName]suspect{"w": {origin: "a"}, "v": {origin: "a"}, "x": {origin: "a"}}, origin: "a", want: "v"},
+		"Several": {reason: "the answer is always the same", copies: map[v1alpha1.ClusterName]unknownCopy{"w": {origin: "a"}, "v": {origin: "a"}, "x": {origin: "a"}}, origin: "a", want: "v"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRegistry()
-			for worker, s := range test.suspects {
+			for worker, s := range test.copies {
 				r.put(worker, key, s)
 			}
 			if got, ok := r.of(key, test.origin); got != test.want || ok != (test.want != "") {
 				t.Errorf("of() = %q, %t, want %q: %s", got, ok, test.want, test.reason)
 			}
-			for worker := range test.suspects {
+			for worker := range test.copies {
 				r.forget(worker)
 			}
-			if got, ok := r.of(key, test.origin); ok || len(r.copies) != 0 || len(r.wards) != 0 {
+			if got, ok := r.of(key, test.origin); ok || len(r.copies) != 0 || len(r.byWorker) != 0 {
 				t.Errorf("of() = %q after all workers have left, and something is kept", got)
 			}
 		})
@@ -57,13 +57,13 @@ func TestRegistryOf(t *testing.T) {
 func TestRegistrySweep(t *testing.T) {
 	key := types.NamespacedName{Namespace: "n", Name: "job"}
 	r := newRegistry()
-	r.sweep("w", map[types.NamespacedName]suspect{key: {uid: "1"}})
-	r.put("w", key, suspect{uid: "1", certain: true})
-	r.sweep("w", map[types.NamespacedName]suspect{key: {uid: "1"}})
+	r.sweep("w", map[types.NamespacedName]unknownCopy{key: {uid: "1"}})
+	r.put("w", key, unknownCopy{uid: "1", certain: true})
+	r.sweep("w", map[types.NamespacedName]unknownCopy{key: {uid: "1"}})
 	if s, _ := r.get("w", key); !s.certain {
-		t.Error("a sweep has made a certain copy a suspect again")
+		t.Error("a sweep has made a certain copy uncertain again")
 	}
-	r.sweep("w", map[types.NamespacedName]suspect{key: {uid: "2"}})
+	r.sweep("w", map[types.NamespacedName]unknownCopy{key: {uid: "2"}})
 	if s, _ := r.get("w", key); s.certain || s.uid != "2" {
 		t.Errorf("another copy of the name is taken for the one before: %+v", s)
 	}
@@ -77,7 +77,7 @@ func TestRegistrySweep(t *testing.T) {
 func TestShowUnknown(t *testing.T) {
 	r := newRegistry()
 	for i := range listLimit + 6 {
-		r.put("w", types.NamespacedName{Namespace: "n", Name: fmt.Sprintf("job-%02d", listLimit+5-i)}, suspect{uid: "u", certain: true})
+		r.put("w", types.NamespacedName{Namespace: "n", Name: fmt.Sprintf("job-%02d", listLimit+5-i)}, unknownCopy{uid: "u", certain: true})
 	}
 	copies, _ := r.certain("w")
 	if len(copies) != listLimit+6 {

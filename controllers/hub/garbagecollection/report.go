@@ -58,7 +58,7 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 		listed[copy] = true
 	}
 	for _, copy := range copies {
-		if q.registry.tell(name, copy) && !listed[copy] {
+		if q.registry.report(name, copy) && !listed[copy] {
 			q.recordUnknown(worker, copy)
 		}
 	}
@@ -94,7 +94,7 @@ func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, 
 }
 
 // canShow is true for a copy that fits into the status. No hub has given a copy longer names or UIDs.
-func canShow(key types.NamespacedName, s suspect) bool {
+func canShow(key types.NamespacedName, s unknownCopy) bool {
 	const nameLimit, uidLimit = 253, 128
 	return len(key.Namespace) <= nameLimit && len(key.Name) <= nameLimit &&
 		len(s.uid) <= uidLimit && len(s.origin) <= uidLimit

@@ -61,7 +61,7 @@ func TestRestoredHubTakesTheHighestAttempt(t *testing.T) {
 	s.sweep(t, otherName)
 	s.sweep(t, workerName)
 	if !s.brought.has(otherName, s.key) {
-		t.Error("the other worker is not told of its rival")
+		t.Error("the other worker is not told of the other attempt")
 	}
 	s.collectOn(t, otherName, s.key)
 	if d := s.dispatch(t); d != nil {

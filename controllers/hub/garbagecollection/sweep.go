@@ -26,7 +26,7 @@ const sweepPage = 500
 // If the worker refuses the sweep, its status says why until a sweep succeeds, and refused is true.
 func Sweep(ctx context.Context, o Options) (refused bool, err error) {
 	s := &sweep{
-		here: o.here(), hubID: o.HubID, hub: hubReader{o.Hub}, known: o.suspects(), found: map[types.NamespacedName]suspect{},
+		here: o.here(), hubID: o.HubID, hub: hubReader{o.Hub}, known: o.unknownCopies(), found: map[types.NamespacedName]unknownCopy{},
 	}
 	err = s.run(ctx, o.Worker)
 	o.Quarantine.sweepEnded(o.Cluster, err)
@@ -40,9 +40,9 @@ type sweep struct {
 	hubID string
 	// hub reads from the hub's caches.
 	hub   hubReader
-	known suspects
-	// found has the suspects that this sweep has found so far.
-	found map[types.NamespacedName]suspect
+	known unknownCopies
+	// found has the unknown copies that this sweep has found so far.
+	found map[types.NamespacedName]unknownCopy
 }
 
 func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
@@ -78,7 +78,7 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 	return s.enqueueTombstones(ctx)
 }
 
-// visit deletes one copy if it is outdated, and adds it to the suspects if the hub does not know it.
+// visit deletes one copy if it is outdated, and adds it to the unknown copies if the hub has no record of it.
 func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.PartialObjectMetadata) error {
 	seen, err := s.hub.see(ctx, s.here, copy)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.Par
 	case judgement.Outdated:
 		return worker.deleteCopy(ctx, copy, "outdated")
 	case judgement.Unknown, judgement.Orphaned, judgement.Adoptable, judgement.Postponed:
-		s.found[client.ObjectKeyFromObject(copy)] = s.known.newSuspect(copy)
+		s.found[client.ObjectKeyFromObject(copy)] = s.known.newCopy(copy)
 	case judgement.Gone, judgement.Needed, judgement.Retained:
 	}
 	return nil

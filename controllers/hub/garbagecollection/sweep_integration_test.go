@@ -418,7 +418,7 @@ func TestDeletionsGoOnDuringASweep(t *testing.T) {
 func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	s := newScene(t)
 	s.place(t, "origin", workerName, 2)
-	rival := s.createCopyOn(t, otherName, "origin", "2")
+	other := s.createCopyOn(t, otherName, "origin", "2")
 	s.ChangeWorker(t, otherName, s.Ready(v1alpha1.ReasonConnected))
 	p := newPlantIn(t, s)
 	waits := func(what string) {
@@ -445,7 +445,7 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	if again := p.dispatch(t); again.ResourceVersion != said.ResourceVersion {
 		t.Error("why it waits was written again")
 	}
-	must(t, p.Worker(otherName).Admin.Delete(t.Context(), rival))
+	must(t, p.Worker(otherName).Admin.Delete(t.Context(), other))
 	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
 }
 

@@ -30,24 +30,24 @@ const (
 	answerCheck = 10 * time.Second
 )
 
-// doubt is why the manager does not believe a copy of a later attempt than the hub knows. Zero: it believes the copy.
-type doubt struct {
-	reason, message string
+// reason is why the manager does not adopt a copy of a later attempt than the hub knows. Zero: it adopts the copy.
+type reason struct {
+	name, message string
 }
 
-// stays is true for a doubt that only an admin can remove.
-func (d doubt) stays() bool {
-	return d.reason == v1alpha1.ReasonRunsElsewhere || d.reason == v1alpha1.ReasonAppearedLate
+// stays is true for a reason that only an admin can remove.
+func (r reason) stays() bool {
+	return r.name == v1alpha1.ReasonRunsElsewhere || r.name == v1alpha1.ReasonAppearedLate
 }
 
 // isFalse is true if the copy is known not to be the job's copy. Such a copy delays nothing.
-func (d doubt) isFalse() bool { return d.reason == v1alpha1.ReasonRunsElsewhere }
+func (r reason) isFalse() bool { return r.name == v1alpha1.ReasonRunsElsewhere }
 
-// isBeyondBelief is true if no hub can have counted from the recorded attempt to this attempt since a backup.
-func isBeyondBelief(recorded, attempt int32) bool { return attempt > believable(recorded, attempt) }
+// isTooHigh is true if no hub can have counted from the recorded attempt to this attempt since a backup.
+func isTooHigh(recorded, attempt int32) bool { return attempt > highestTrusted(recorded, attempt) }
 
-// believable is the highest number, up to attempt, that the manager believes.
-func believable(recorded, attempt int32) int32 {
+// highestTrusted is the highest number, up to attempt, that the manager believes.
+func highestTrusted(recorded, attempt int32) int32 {
 	return int32(min(int64(attempt), int64(max(recorded, 0))+maxSkipped)) //nolint:gosec // It is not above attempt.
 }
 
@@ -59,8 +59,8 @@ func recordedAttempt(copy client.Object, hub judgement.Seen) int32 {
 	return hub.Dispatch.Spec.Attempt
 }
 
-// belief says whether the manager believes a copy of a later attempt than the hub knows.
-type belief struct {
+// trust says whether the manager believes a copy of a later attempt than the hub knows.
+type trust struct {
 	here  judgement.Worker
 	hubID string
 	// others is Options.Others.
@@ -69,69 +69,69 @@ type belief struct {
 	clock     clock.PassiveClock
 }
 
-// doubt says why the manager does not believe a copy of a later attempt than the hub knows, and when to ask again. A
-// worker can write anything on a copy. So a claim to a job on record elsewhere counts only if the worker on record
-// lacks it.
-func (b belief) doubt(
-	ctx context.Context, copy *unstructured.Unstructured, hub judgement.Seen, held suspect,
-) (doubt, time.Duration, error) {
+// reasonAgainst says why the manager does not adopt a copy of a later attempt than the hub knows, and when to ask
+// again. A worker can write anything on a copy. So a claim to a job on record elsewhere counts only if the worker on
+// record lacks it.
+func (t trust) reasonAgainst(
+	ctx context.Context, copy *unstructured.Unstructured, hub judgement.Seen, held unknownCopy,
+) (reason, time.Duration, error) {
 	d, attempt := hub.Dispatch, record.AttemptOn(copy)
 	recorded := recordedAttempt(copy, hub)
-	accepted, err := b.decisions.isAccepted(ctx, copy)
+	accepted, err := t.decisions.isAccepted(ctx, copy)
 	if err != nil {
-		return doubt{}, 0, err
+		return reason{}, 0, err
 	}
-	if held.doubt.stays() && !accepted {
-		return held.doubt, 0, nil
+	if held.why.stays() && !accepted {
+		return held.why, 0, nil
 	}
 	live := record.AttemptOf(d).Live()
-	here := live && b.here.IsNamedBy(d)
+	here := live && t.here.IsNamedBy(d)
 	if live && !here {
-		if why, due := b.ask(ctx, d, held); why.reason != "" {
+		if why, due := t.ask(ctx, d, held); why.name != "" {
 			return why, due, nil
 		}
 	}
 	switch {
-	case isBeyondBelief(recorded, attempt):
-		return doubt{v1alpha1.ReasonAttemptTooHigh, fmt.Sprintf(
+	case isTooHigh(recorded, attempt):
+		return reason{v1alpha1.ReasonAttemptTooHigh, fmt.Sprintf(
 			"the hub knows of attempt %d, and accepts at most %d attempts more from a worker", recorded, maxSkipped)}, 0, nil
 	case !here && !held.found && !accepted:
-		return doubt{v1alpha1.ReasonAppearedLate,
+		return reason{v1alpha1.ReasonAppearedLate,
 			"the copy was not there when this manager looked at the worker for the first time, and nobody has asked for it"}, 0, nil
 	}
-	return doubt{}, 0, nil
+	return reason{}, 0, nil
 }
 
-// ask asks the worker on record whether it has the job. There is no doubt if the worker does not have the job and
-// cannot get it any more: mirror creates nothing there while this copy is held.
-func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
-	there, err := b.remains(ctx, d)
+// ask asks the worker on record whether it has the job. There is no reason against the copy if the worker does not have
+// the job and cannot get it any more: mirror creates nothing there while this copy is held.
+func (t trust) ask(ctx context.Context, d *v1alpha1.Dispatch, held unknownCopy) (reason, time.Duration) {
+	there, err := t.remains(ctx, d)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).V(1).Info("The worker on record could not be asked",
 			"dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
-		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+		return reason{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"by the hub's record attempt %d is on worker %q, which does not answer", d.Spec.Attempt, d.Spec.Cluster)}, answerCheck
 	case there == copies.Current:
-		return doubt{v1alpha1.ReasonRunsElsewhere, fmt.Sprintf("worker %q has the copy that is on record, of attempt %d",
+		return reason{v1alpha1.ReasonRunsElsewhere, fmt.Sprintf("worker %q has the copy that is on record, of attempt %d",
 			d.Spec.Cluster, d.Spec.Attempt)}, 0
 	case there == copies.Left:
-		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+		return reason{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"attempt %d is being stopped on worker %q", d.Spec.Attempt, d.Spec.Cluster)}, goneCheck
 	}
-	if left := remote.CreationTimeout - b.clock.Since(held.since); left > 0 {
-		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+	if left := remote.CreationTimeout - t.clock.Since(held.since); left > 0 {
+		return reason{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"a copy of attempt %d may be under way to worker %q, which has none", d.Spec.Attempt, d.Spec.Cluster)}, left
 	}
-	return doubt{}, 0
+	return reason{}, 0
 }
 
 // remains asks the API server of the worker that the Dispatch names what it has of the job: Nothing, Left or Current.
-func (b belief) remains(ctx context.Context, d *v1alpha1.Dispatch) (copies.Remains, error) {
-	if b.others == nil {
+func (t trust) remains(ctx context.Context, d *v1alpha1.Dispatch) (copies.Remains, error) {
+	if t.others == nil {
 		return copies.Nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
 	}
-	connection, ok := b.others(d.Spec.Cluster, d.Spec.ClusterID)
+	connection, ok := t.others(d.Spec.Cluster, d.Spec.ClusterID)
 	if !ok {
 		return copies.Nothing, fmt.Errorf("worker %q is not connected", d.Spec.Cluster)
 	}
@@ -145,7 +145,7 @@ func (b belief) remains(ctx context.Context, d *v1alpha1.Dispatch) (copies.Remai
 		return copies.Nothing, err
 	}
 	if existing != nil {
-		switch record.RelationOf(d, existing, record.Known{HubID: b.hubID}) {
+		switch record.RelationOf(d, existing, record.Known{HubID: t.hubID}) {
 		case record.Current, record.Second:
 			if existing.GetDeletionTimestamp() != nil {
 				return copies.Left, nil
