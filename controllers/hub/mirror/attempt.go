@@ -42,12 +42,12 @@ type attempt struct {
 
 	creation   creation
 	copy       knownCopy
-	said       said
+	written    written
 	suspension suspension
 	restored   restored
-	look       look
+	pods       podReading
 	stuck      stuck
-	told       told
+	reported   reported
 }
 
 // attemptOf returns the Dispatch's attempt, and drops any other attempt of the key. It assumes that the creation of an
@@ -59,7 +59,7 @@ func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Disp
 			return a
 		}
 	}
-	a := &attempt{origin: origin, number: number, noticed: r.options.Clock.Now(), said: said{before: dispatch.WasCopied()}}
+	a := &attempt{origin: origin, number: number, noticed: r.options.Clock.Now(), written: written{before: dispatch.WasCopied()}}
 	if inherited, ok := r.options.Inherited[origin]; ok && inherited == number {
 		a.creation.unanswered = unanswered{count: inheritedCreations, last: r.started}
 	}

@@ -66,8 +66,8 @@ func TestMayArrive(t *testing.T) {
 }
 
 // A worker is given up after six faults in at least 20 s, or when its creations have hung for 45 s.
-func TestTrouble(t *testing.T) {
-	var faulty trouble
+func TestFailures(t *testing.T) {
+	var faulty failures
 	fault := apierrors.NewInternalError(errors.New("webhook"))
 	for range faultLimit {
 		faulty.noteFault(fault, begin)
@@ -76,7 +76,7 @@ func TestTrouble(t *testing.T) {
 	if faulty.faults != faultLimit || faulty.tooManyFaults(begin.Add(faultTime-1)) || !faulty.tooManyFaults(begin.Add(faultTime)) {
 		t.Errorf("%d faults are too many before %s, or not after it", faulty.faults, faultTime)
 	}
-	var hangs trouble
+	var hangs failures
 	for _, step := range []struct {
 		err    error
 		took   time.Duration

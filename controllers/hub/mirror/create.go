@@ -42,7 +42,7 @@ var errHub = errors.New("the hub's API server")
 // creation is what this process knows of the creation of an attempt's copy.
 type creation struct {
 	unanswered unanswered
-	trouble    trouble
+	failures   failures
 	// runtimeWritten is when a runtime that the copy needs was last written to the worker.
 	runtimeWritten time.Time
 	// leaseless measures since when the copy is not created because the worker's agent does not answer.
@@ -113,8 +113,8 @@ func (c *creator) create(ctx context.Context) (time.Duration, error) {
 			return c.reporter.runningDue(), nil // Then the Dispatch says so, even if no event of the copy comes before.
 		}
 	}
-	c.attempt.creation.trouble.noteHang(c.cluster, err, c.clock.Since(began))
-	return c.createFailed(ctx, cmp.Or(c.attempt.creation.trouble.gaveUp, err))
+	c.attempt.creation.failures.noteHang(c.cluster, err, c.clock.Since(began))
+	return c.createFailed(ctx, cmp.Or(c.attempt.creation.failures.gaveUp, err))
 }
 
 // prepare brings to the worker what the copy needs, and returns the job's policy, nil if it has none.
@@ -128,8 +128,8 @@ func (c *creator) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error)
 
 // ownRefusal is why the manager sends no creation, nil if it sends one.
 func (c *creator) ownRefusal() error {
-	if c.attempt.creation.trouble.gaveUp != nil {
-		return c.attempt.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
+	if c.attempt.creation.failures.gaveUp != nil {
+		return c.attempt.creation.failures.gaveUp // No creation must be on its way when the attempt ends.
 	}
 	if c.protected != nil && c.protected(c.seen.job.GetNamespace()) {
 		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", c.seen.job.GetNamespace()))
@@ -177,8 +177,8 @@ func (c *creator) awaitLease(ctx context.Context) (time.Duration, error) {
 // createFailed decides what an error of the creation means.
 func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, error) {
 	now, creation := c.clock.Now(), &c.attempt.creation
-	creation.trouble.noteFault(err, now)
-	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || isChange(err) || creation.trouble.tooManyFaults(now)
+	creation.failures.noteFault(err, now)
+	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || isChange(err) || creation.failures.tooManyFaults(now)
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", c.seen.job.GetNamespace(), c.seen.job.GetName(), c.cluster, err)

@@ -74,10 +74,10 @@ func (a *announcer) restored(names []string) {
 
 // statusCut says once that the TrainJob does not show the whole status of the copy.
 func (a *announcer) statusCut() {
-	if a.attempt.told.cut {
+	if a.attempt.reported.cut {
 		return
 	}
-	a.attempt.told.cut = true
+	a.attempt.reported.cut = true
 	a.record(corev1.EventTypeWarning, "StatusCut",
 		"The status of the copy on worker %q is larger than %d bytes; the TrainJob shows the conditions and counters of it that have room",
 		a.cluster, trainjobs.MaxStatus)

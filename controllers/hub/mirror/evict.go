@@ -66,7 +66,7 @@ func (s *stopper) evict(ctx context.Context) (time.Duration, error) {
 	case copies.Current:
 		return s.stop(ctx)
 	case copies.Second:
-		return endCheck, s.deleteOrSay(ctx, client.Preconditions{})
+		return endCheck, s.deleteOrReport(ctx, client.Preconditions{})
 	case copies.Older: // garbagecollection deletes it.
 		return endCheck, nil
 	case copies.Foreign:
@@ -92,15 +92,15 @@ func (s *stopper) stop(ctx context.Context) (time.Duration, error) {
 	}
 	// The copy is deleted even if the hub refuses for good to record the eviction, but not if it may have ended meanwhile.
 	unchanged := client.Preconditions{ResourceVersion: ptr.To(s.seen.copy.GetResourceVersion())}
-	if err := s.deleteOrSay(ctx, unchanged); err != nil {
+	if err := s.deleteOrReport(ctx, unchanged); err != nil {
 		return 0, err
 	}
 	_, statusErr := s.status.reportStopping(ctx)
 	return endCheck, cmp.Or(evictingErr, statusErr) // The end of a copy that the cache does not show wakes nobody.
 }
 
-// deleteOrSay deletes the copy, and says on the Dispatch if the worker refuses.
-func (s *stopper) deleteOrSay(ctx context.Context, holds client.Preconditions) error {
+// deleteOrReport deletes the copy. It reports on the Dispatch if the worker refuses.
+func (s *stopper) deleteOrReport(ctx context.Context, holds client.Preconditions) error {
 	err := s.worker.DeleteCopy(ctx, s.seen.copy, holds)
 	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
 		err = errors.Join(err, s.reporter.reportKept(ctx, err))
@@ -127,7 +127,7 @@ func (s *stopper) resolveMissing(ctx context.Context) (time.Duration, error) {
 		_, _, err := s.mender.permit(ctx)
 		return createLag, err
 	case copies.Second:
-		return endCheck, s.deleteOrSay(ctx, client.Preconditions{})
+		return endCheck, s.deleteOrReport(ctx, client.Preconditions{})
 	case copies.Older: // garbagecollection deletes it.
 		return endCheck, s.mender.claim(ctx, found.copy)
 	case copies.Nothing, copies.Foreign:

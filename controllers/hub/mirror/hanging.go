@@ -27,8 +27,8 @@ const (
 	slotWait = time.Second
 )
 
-// trouble is how often the worker has failed to answer the creation of the copy, and for how long.
-type trouble struct {
+// failures is how often the worker has failed to answer the creation of the copy, and for how long.
+type failures struct {
 	// faults counts the answers in which the worker said that something is wrong with it. faulty measures since the first.
 	faults int
 	faulty stopwatch
@@ -39,33 +39,33 @@ type trouble struct {
 }
 
 // noteFault counts an answer in which the worker says that something is wrong with it.
-func (t *trouble) noteFault(err error, now time.Time) {
+func (f *failures) noteFault(err error, now time.Time) {
 	if isFault(err) {
-		t.faults++
-		t.faulty.elapsed(now)
+		f.faults++
+		f.faulty.elapsed(now)
 	}
 }
 
 // tooManyFaults is true when another worker is to be tried.
-func (t *trouble) tooManyFaults(now time.Time) bool {
-	return t.faults >= faultLimit && t.faulty.elapsed(now) >= faultTime
+func (f *failures) tooManyFaults(now time.Time) bool {
+	return f.faults >= faultLimit && f.faulty.elapsed(now) >= faultTime
 }
 
 // noteHang adds the time of a creation that ended with neither a copy nor a refusal. It gives the worker up if the
 // total is too long. Quick failures add almost nothing: they are counted as faults, or seen by probes.
-func (t *trouble) noteHang(worker v1alpha1.ClusterName, err error, took time.Duration) {
+func (f *failures) noteHang(worker v1alpha1.ClusterName, err error, took time.Duration) {
 	if isAnswer(err) && !isFault(err) || remote.IsNotConnected(err) {
 		return
 	}
-	if t.hung += took; t.hung < hangLimit {
+	if f.hung += took; f.hung < hangLimit {
 		return
 	}
-	hung := t.hung.Round(time.Second)
+	hung := f.hung.Round(time.Second)
 	words := fmt.Sprintf("did not answer the creation of the copy for %s; check whether an admission webhook hangs there", hung)
 	if isFault(err) {
 		words = fmt.Sprintf("could not create the copy within %s: %s", hung, refusalWords(err))
 	}
-	t.gaveUp = refusal(fmt.Sprintf("worker %q %s", worker, words))
+	f.gaveUp = refusal(fmt.Sprintf("worker %q %s", worker, words))
 }
 
 // creations bounds how many creations are under way at a time. If all of them hang, at a webhook of the worker say, the

@@ -37,17 +37,17 @@ const (
 	podLimit = 500
 )
 
-// well is what is known of the health of a copy.
-type well struct {
+// copyHealth is what is known of the health of a copy.
+type copyHealth struct {
 	// trouble keeps the copy from making progress, nil if none is known.
 	trouble *trainjobs.Trouble
 	// hidden: nobody on the worker says how the copy is, and the hub may not look.
 	hidden bool
 }
 
-// look is what this process has found in the pods of a copy, on a worker without an agent.
-type look struct {
-	found well
+// podReading is what this process has found in the pods of a copy, on a worker without an agent.
+type podReading struct {
+	found copyHealth
 	// idle measures since when no step has run.
 	idle stopwatch
 	// seen is what was seen of the pods, and when.
@@ -74,12 +74,12 @@ type checkup struct {
 // the pods of a copy without a running step are read. It returns when to look again.
 func (c *checkup) observe(ctx context.Context) (time.Duration, error) {
 	if challenge, _ := c.lease(); challenge != "" || c.seen.copy.GetAnnotations()[v1alpha1.AnnotationStalled] != "" {
-		c.seen.well = well{trouble: trainjobs.TroubleOf(c.seen.copy)}
+		c.seen.health = copyHealth{trouble: trainjobs.TroubleOf(c.seen.copy)}
 		return 0, nil
 	}
-	l, now := &c.attempt.look, c.clock.Now()
+	l, now := &c.attempt.pods, c.clock.Now()
 	if phase, _ := c.seen.phase(); phase != v1alpha1.PhaseStarting && phase != v1alpha1.PhaseRestarting {
-		*l = look{}
+		*l = podReading{}
 		return 0, nil
 	}
 	due := podPatience - l.idle.elapsed(now)
@@ -87,7 +87,7 @@ func (c *checkup) observe(ctx context.Context) (time.Duration, error) {
 		due = l.delay - now.Sub(l.last)
 	}
 	if due > 0 {
-		c.seen.well = l.found
+		c.seen.health = l.found
 		return due, nil
 	}
 	found, err := c.readPods(ctx, l, now)
@@ -98,24 +98,24 @@ func (c *checkup) observe(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	l.found, l.last, l.delay = found, now, min(max(2*l.delay, minPodDelay), maxPodDelay)
-	c.seen.well = found
+	c.seen.health = found
 	return l.delay, nil
 }
 
 // readPods finds in the pods of the copy what keeps it from making progress.
-func (c *checkup) readPods(ctx context.Context, l *look, now time.Time) (well, error) {
+func (c *checkup) readPods(ctx context.Context, l *podReading, now time.Time) (copyHealth, error) {
 	live, err := c.connection.APIReader()
 	if err != nil {
-		return well{}, err
+		return copyHealth{}, err
 	}
 	var list corev1.PodList
 	err = live.List(ctx, &list, client.InNamespace(c.seen.dispatch.Namespace),
 		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: c.seen.dispatch.Name}, client.Limit(podLimit))
 	switch {
 	case apierrors.IsForbidden(err):
-		return well{hidden: true}, nil
+		return copyHealth{hidden: true}, nil
 	case err != nil:
-		return well{}, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", c.seen.dispatch.Namespace, c.seen.dispatch.Name, c.cluster, err)
+		return copyHealth{}, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", c.seen.dispatch.Namespace, c.seen.dispatch.Name, c.cluster, err)
 	}
 	in := health.Input{Since: c.attempt.copy.since, Pods: make([]*corev1.Pod, len(list.Items))}
 	for i := range list.Items {
@@ -129,15 +129,15 @@ func (c *checkup) readPods(ctx context.Context, l *look, now time.Time) (well, e
 	trouble, _ := health.Diagnose(in, health.DefaultLimits(), now)
 	if trouble != nil && trouble.Reason == health.NoPodReady {
 		if in.Warning, err = c.readWarning(ctx, live, in.Pods); err != nil {
-			return well{}, err
+			return copyHealth{}, err
 		}
 		trouble, _ = health.Diagnose(in, health.DefaultLimits(), now)
 	}
 	if trouble == nil {
-		return well{}, nil
+		return copyHealth{}, nil
 	}
 	said := trainjobs.Trouble(*trouble)
-	return well{trouble: &said}, nil
+	return copyHealth{trouble: &said}, nil
 }
 
 // readWarning finds in the worker's Events why no pod of the copy is ready. Empty: they do not say it, or the hub may
@@ -167,10 +167,10 @@ func (r *reporter) healthy() (*metav1.Condition, time.Duration) {
 	shown := meta.FindStatusCondition(r.seen.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
 	want := &metav1.Condition{Type: v1alpha1.DispatchHealthy}
 	switch {
-	case r.seen.well.trouble != nil:
-		want.Status, want.Reason = metav1.ConditionFalse, r.seen.well.trouble.Reason
-		want.Message = record.Message(fmt.Sprintf("on worker %q: %s", r.cluster, r.seen.well.trouble.Message))
-	case r.seen.well.hidden:
+	case r.seen.health.trouble != nil:
+		want.Status, want.Reason = metav1.ConditionFalse, r.seen.health.trouble.Reason
+		want.Message = record.Message(fmt.Sprintf("on worker %q: %s", r.cluster, r.seen.health.trouble.Message))
+	case r.seen.health.hidden:
 		want.Status, want.Reason = metav1.ConditionUnknown, v1alpha1.ReasonNotVisible
 		want.Message = fmt.Sprintf("no step of the copy runs. Worker %q has no agent that says why, and the hub may not list pods "+
 			"there: kubectl apply -k config/worker", r.cluster)
@@ -205,7 +205,7 @@ func (a *announcer) health(want *metav1.Condition) {
 	switch {
 	case want == nil, shown != nil && shown.Status == want.Status && shown.Reason == want.Reason:
 	case want.Status == metav1.ConditionFalse:
-		a.record(corev1.EventTypeWarning, want.Reason, "On worker %s: %s", a.cluster, a.seen.well.trouble.Message)
+		a.record(corev1.EventTypeWarning, want.Reason, "On worker %s: %s", a.cluster, a.seen.health.trouble.Message)
 	case want.Status == metav1.ConditionTrue && shown != nil && shown.Status == metav1.ConditionFalse:
 		a.record(corev1.EventTypeNormal, want.Reason, "On worker %s: %s", a.cluster, want.Message)
 	}

@@ -32,7 +32,7 @@ var (
 
 // measureStart measures the first start of an attempt, if this process has seen the attempt from its beginning.
 func (c *checkup) measureStart() {
-	if c.attempt.started || c.attempt.said.before {
+	if c.attempt.started || c.attempt.written.before {
 		return
 	}
 	if phase, _ := c.seen.phase(); phase == v1alpha1.PhaseRunning {

@@ -97,7 +97,7 @@ func (r *reconciler) actOrTry(
 	if what != judgement.Idle {
 		return r.stepsFor(worker, seen, known).act(ctx, what)
 	}
-	at := place{r.options.Cluster, key}
+	at := jobOnWorker{r.options.Cluster, key}
 	asked, pods := r.options.Trials.of(at)
 	if pods != nil && r.here().IsNamedBy(pods.dispatch) {
 		if err := r.stepsOf(worker, pods).creator.ask(ctx, at, pods); err != nil {

@@ -29,7 +29,7 @@ func (s *stopper) withdraw(ctx context.Context) (time.Duration, error) {
 	if s.seen.copy.GetDeletionTimestamp() != nil {
 		return s.awaitEnd(ctx)
 	}
-	return 0, s.deleteOrSay(ctx, client.Preconditions{})
+	return 0, s.deleteOrReport(ctx, client.Preconditions{})
 }
 
 // release lets the Dispatch go after its copy. It does not wait for the garbage collector to delete the Dispatch.

@@ -47,7 +47,7 @@ func (r *reporter) reportRunning(ctx context.Context) (time.Duration, error) {
 	case r.seen.hasProgressed() || r.seen.isHeldOtherwise(r.cluster) || !r.seen.saysHealth(healthy):
 		due = r.progressDue()
 	default:
-		r.attempt.said.progress.news.reset()
+		r.attempt.written.progress.news.reset()
 		return later, nil
 	}
 	if due > 0 {
@@ -64,7 +64,7 @@ func (r *reporter) reportRunning(ctx context.Context) (time.Duration, error) {
 			record.SetHealth(status, r.seen.dispatch, *healthy, r.clock.Now())
 		}
 	})
-	r.attempt.said.progress.tried(err, r.clock.Now())
+	r.attempt.written.progress.tried(err, r.clock.Now())
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func (r *reporter) runningDue() time.Duration {
 
 // progressDue is how long until the Dispatch has to show gathered changes. The changes of a short copy are not shown.
 func (r *reporter) progressDue() time.Duration {
-	now, progress := r.clock.Now(), &r.attempt.said.progress
+	now, progress := r.clock.Now(), &r.attempt.written.progress
 	if due := max(progress.gather(now), runningDelay-now.Sub(r.attempt.copy.since)); due > 0 {
 		return due
 	}

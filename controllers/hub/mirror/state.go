@@ -36,8 +36,8 @@ type observation struct {
 	jobSetsSeen bool
 	// held is what the worker's Kueue said last about the copy.
 	held held
-	// well is what is known of the copy's health.
-	well well
+	// health is what is known of the copy's health.
+	health copyHealth
 }
 
 // judged is what is judged of the observation on a worker.

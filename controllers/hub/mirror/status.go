@@ -31,8 +31,8 @@ const (
 	pushLag = 5 * time.Second
 )
 
-// said is what this process has written on the hub about the copy.
-type said struct {
+// written is what this process has written on the hub about the copy.
+type written struct {
 	// before is true if an earlier process may have written the copy's status: the Dispatch said that there is a copy.
 	before bool
 	// pushed is the hash of the status last written to the TrainJob, zero if there is none. pushedAt is when that was.
@@ -87,7 +87,7 @@ type statusWriter struct {
 
 // syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
 func (w *statusWriter) syncStatus(ctx context.Context) (time.Duration, error) {
-	said, status := &w.attempt.said, w.shownStatus()
+	said, status := &w.attempt.written, w.shownStatus()
 	if !w.seen.hasNews(status) || said.pushed == hashStatus(status) {
 		said.status.news.reset()
 		return 0, w.statusAccepted(ctx) // The write of the Dispatch after the write of the status may have failed.
@@ -122,8 +122,8 @@ func (w *statusWriter) reportStopping(ctx context.Context) (time.Duration, error
 	if !w.seen.isCurrent(w.seen.copy) || trainjobs.Terminal(w.seen.copy) != nil {
 		return 0, nil
 	}
-	if status := w.shownStatus(); w.attempt.said.pushed == 0 && w.seen.job.Object["status"] == nil && w.seen.hasNews(status) {
-		if due := w.attempt.said.status.pace.Due(w.clock.Now()); due > 0 {
+	if status := w.shownStatus(); w.attempt.written.pushed == 0 && w.seen.job.Object["status"] == nil && w.seen.hasNews(status) {
+		if due := w.attempt.written.status.pace.Due(w.clock.Now()); due > 0 {
 			return due, nil // The write was refused before.
 		}
 		return 0, w.writeJobStatus(ctx, status)
@@ -136,7 +136,7 @@ func (w *statusWriter) reportStopping(ctx context.Context) (time.Duration, error
 func (w *statusWriter) finish(ctx context.Context) (time.Duration, error) {
 	w.attempt.finishing.elapsed(w.clock.Now())
 	if trainjobs.Terminal(w.seen.job) == nil {
-		if due := w.attempt.said.status.pace.Due(w.clock.Now()); w.attempt.said.refused && due > 0 {
+		if due := w.attempt.written.status.pace.Due(w.clock.Now()); w.attempt.written.refused && due > 0 {
 			return due, nil
 		}
 		if ok, err := w.maySpeak(ctx); !ok || err != nil {
@@ -157,7 +157,7 @@ func (w *statusWriter) finish(ctx context.Context) (time.Duration, error) {
 // A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next write has an
 // optimistic lock.
 func (w *statusWriter) maySpeak(ctx context.Context) (bool, error) {
-	said := w.attempt.said
+	said := w.attempt.written
 	spoke := said.pushed != 0 || said.before
 	if !spoke || w.seen.job.Object["status"] != nil || w.clock.Since(said.pushedAt) < pushLag {
 		return true, nil
@@ -199,7 +199,7 @@ func anyCounter(jobsStatus any) bool {
 // writeJobStatus writes the status of the copy to the hub TrainJob. The optimistic lock makes it fail if the TrainJob
 // has ended, or another TrainJob has got the name. The first status and the end are taken from the worker's budget here.
 func (w *statusWriter) writeJobStatus(ctx context.Context, status map[string]any) error {
-	said, now := &w.attempt.said, w.clock.Now()
+	said, now := &w.attempt.written, w.clock.Now()
 	updated := w.seen.job.DeepCopy()
 	if updated.Object["status"] = runtime.DeepCopyJSON(status); status == nil {
 		delete(updated.Object, "status")
@@ -239,7 +239,7 @@ func hashStatus(status map[string]any) uint64 {
 // takeBackStatus removes from the hub TrainJob the status of a copy that is gone: its counters are of pods that do not
 // exist any more. It returns false if the cached Dispatch is not the API server's: another copy may have spoken.
 func (w *statusWriter) takeBackStatus(ctx context.Context) (bool, error) {
-	shown := w.seen.job.Object["status"] != nil || w.attempt.said.pushed != 0 // The cache may not show yet what was pushed.
+	shown := w.seen.job.Object["status"] != nil || w.attempt.written.pushed != 0 // The cache may not show yet what was pushed.
 	if !shown || trainjobs.Terminal(w.seen.job) != nil {
 		return true, nil
 	}
@@ -249,6 +249,6 @@ func (w *statusWriter) takeBackStatus(ctx context.Context) (bool, error) {
 	if err := w.records.TakeBackStatus(ctx, w.seen.job); err != nil {
 		return false, err
 	}
-	w.attempt.said.pushed = 0
+	w.attempt.written.pushed = 0
 	return true, nil
 }

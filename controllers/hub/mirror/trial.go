@@ -39,12 +39,12 @@ type Trials struct {
 
 	mu sync.Mutex
 	// asked are the questions without an answer, by what they are about. Both are under mu.
-	asked map[place]*trial
-	pods  map[place]*trial
+	asked map[jobOnWorker]*trial
+	pods  map[jobOnWorker]*trial
 }
 
-// place is a job on a worker.
-type place struct {
+// jobOnWorker is a job and a worker that may get it.
+type jobOnWorker struct {
 	worker v1alpha1.ClusterName
 	key    types.NamespacedName
 }
@@ -62,7 +62,7 @@ type trial struct {
 
 // NewTrials returns Trials without a question. enqueue, which must not block, has the mirror of a worker look at a key.
 func NewTrials(enqueue func(v1alpha1.ClusterName, types.NamespacedName), clock clock.PassiveClock) *Trials {
-	return &Trials{enqueue: enqueue, clock: clock, asked: map[place]*trial{}, pods: map[place]*trial{}}
+	return &Trials{enqueue: enqueue, clock: clock, asked: map[jobOnWorker]*trial{}, pods: map[jobOnWorker]*trial{}}
 }
 
 // Try has a worker asked whether it takes the copy that it would get if the Dispatch were written. It does not wait.
@@ -85,18 +85,18 @@ func (t *Trials) Ask(
 	t.put(t.pods, worker, &trial{job: job, dispatch: dispatch, answered: answered, limit: AskLimit})
 }
 
-func (t *Trials) put(questions map[place]*trial, worker v1alpha1.ClusterName, asked *trial) {
-	now, at := t.clock.Now(), place{worker, client.ObjectKeyFromObject(asked.dispatch)}
+func (t *Trials) put(questions map[jobOnWorker]*trial, worker v1alpha1.ClusterName, asked *trial) {
+	now, at := t.clock.Now(), jobOnWorker{worker, client.ObjectKeyFromObject(asked.dispatch)}
 	asked.began = now
 	t.mu.Lock()
-	maps.DeleteFunc(questions, func(_ place, other *trial) bool { return now.Sub(other.began) > other.limit })
+	maps.DeleteFunc(questions, func(_ jobOnWorker, other *trial) bool { return now.Sub(other.began) > other.limit })
 	questions[at] = asked
 	t.mu.Unlock()
 	t.enqueue(worker, at.key)
 }
 
 // of returns the questions about a job to a worker, whether it takes the job and about its pods. Nil: there is none.
-func (t *Trials) of(at place) (asked, pods *trial) {
+func (t *Trials) of(at jobOnWorker) (asked, pods *trial) {
 	if t == nil {
 		return nil, nil
 	}
@@ -112,10 +112,10 @@ func (t *Trials) of(at place) (asked, pods *trial) {
 }
 
 // answer ends a question.
-func (t *Trials) answer(at place, asked *trial, answer trainjobs.Admission) {
+func (t *Trials) answer(at jobOnWorker, asked *trial, answer trainjobs.Admission) {
 	t.mu.Lock()
 	current := false
-	for _, questions := range []map[place]*trial{t.asked, t.pods} {
+	for _, questions := range []map[jobOnWorker]*trial{t.asked, t.pods} {
 		if questions[at] == asked {
 			delete(questions, at)
 			current = true
@@ -129,7 +129,7 @@ func (t *Trials) answer(at place, asked *trial, answer trainjobs.Admission) {
 
 // ask asks the worker what its admission makes of the pods of the copy, by a dry run of the copy. It brings nothing to
 // the worker in order to ask: without the namespace and the runtime there, the worker cannot answer.
-func (c *creator) ask(ctx context.Context, at place, asked *trial) error {
+func (c *creator) ask(ctx context.Context, at jobOnWorker, asked *trial) error {
 	policy, err := c.policy(ctx, c.seen.job)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (c *creator) ask(ctx context.Context, at place, asked *trial) error {
 // run. Like create it brings namespace and runtime to the worker, without which the answer would say nothing. Unlike
 // create it takes no error for an answer but the words of a refusal: a worker that hangs, or cannot be asked, has not
 // accepted the copy.
-func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duration, error) {
+func (c *creator) try(ctx context.Context, at jobOnWorker, asked *trial) (time.Duration, error) {
 	if err := c.ownRefusal(); err != nil {
 		c.trials.answer(at, asked, trainjobs.Admission{Refused: refusalWords(err)})
 		return 0, nil
@@ -196,7 +196,7 @@ func (c *creator) try(ctx context.Context, at place, asked *trial) (time.Duratio
 }
 
 // tryTaken is for a worker on which a TrainJob has the name of the copy. The copy of an earlier attempt goes soon.
-func (c *creator) tryTaken(ctx context.Context, at place, asked *trial) (time.Duration, error) {
+func (c *creator) tryTaken(ctx context.Context, at jobOnWorker, asked *trial) (time.Duration, error) {
 	found, err := c.search.lookForCopy(ctx)
 	if err != nil {
 		return 0, err

@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// told is what Events have said of the copy, so that they say it once.
-type told struct {
+// reported is what Events have reported of the copy, so that they report it once.
+type reported struct {
 	// generation of the job that was last compared with the copy.
 	generation int64
 	// refusal of a write to the copy.
@@ -33,10 +33,10 @@ var settable = []string{"activeDeadlineSeconds", "initializer", "trainer"}
 // the spec with which it was created. The hub's webhook refuses such a change, where it is served.
 func (a *announcer) uncopied() {
 	generation := a.seen.job.GetGeneration()
-	if a.attempt.told.generation == generation || a.seen.copy.GetAnnotations()[v1alpha1.AnnotationSource] == sourceOf(a.seen.job) {
+	if a.attempt.reported.generation == generation || a.seen.copy.GetAnnotations()[v1alpha1.AnnotationSource] == sourceOf(a.seen.job) {
 		return
 	}
-	a.attempt.told.generation = generation
+	a.attempt.reported.generation = generation
 	if trainjobs.Suspended(a.seen.job) {
 		return // The next copy has the change.
 	}
@@ -83,9 +83,9 @@ func differs(wanted, found any) bool {
 // refusal says once that the worker refuses a write to the copy, if the write does not correct an edit.
 func (a *announcer) refusal(err error) {
 	words := refusalWords(err)
-	if a.attempt.told.refusal == words {
+	if a.attempt.reported.refusal == words {
 		return
 	}
-	a.attempt.told.refusal = words
+	a.attempt.reported.refusal = words
 	a.record(corev1.EventTypeWarning, "ChangeRefused", "Worker %s refuses to let the copy go on: %s", a.cluster, words)
 }
