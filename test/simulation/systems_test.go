@@ -66,7 +66,7 @@ func TestTiny(t *testing.T) {
 	// Pods are spread, so the first two jobs leave two GPUs on each of two nodes.
 	fragments := []stream.Job{job(0, 100, 1, 2), job(1, 100, 1, 2), job(2, 50, 1, 4), job(3, 10, 1, 2)}
 	four := []stream.Job{job(0, 1000, 1, 4), job(1, 1000, 1, 4), job(2, 1000, 1, 4), job(3, 1000, 1, 4)}
-	rivals := []stream.Job{job(0, 100, 1, 4), urgent(job(10, 50, 1, 4))}
+	contenders := []stream.Job{job(0, 100, 1, 4), urgent(job(10, 50, 1, 4))}
 
 	for name, tc := range map[string]struct {
 		reason string
@@ -107,17 +107,17 @@ func TestTiny(t *testing.T) {
 		},
 		"Preemption": {
 			reason: "the first job is stopped, has its grace of 30 s, and begins again after the second, which took 50 s",
-			system: "preemption", fleet: uniform(1, 1, 4), jobs: rivals, want: []int{90, 40},
+			system: "preemption", fleet: uniform(1, 1, 4), jobs: contenders, want: []int{90, 40},
 			change: func(o *options) { o.checkpoint = 0 },
 		},
 		"Checkpoint": {
 			reason: "the first job has run for 40 s and keeps 30 of them: it is over 70 s after it begins again at 90",
-			system: "preemption", fleet: uniform(1, 1, 4), jobs: rivals, want: []int{60, 40},
+			system: "preemption", fleet: uniform(1, 1, 4), jobs: contenders, want: []int{60, 40},
 			change: func(o *options) { o.checkpoint = 30 * time.Second },
 		},
 		"NoPreemption": {
 			reason: "the default stops nobody",
-			system: "most-allocated", fleet: uniform(1, 1, 4), jobs: rivals, want: []int{0, 100},
+			system: "most-allocated", fleet: uniform(1, 1, 4), jobs: contenders, want: []int{0, 100},
 		},
 		"Gang": {
 			reason: "two nodes of one worker are needed, and one node on each of two will not do",
