@@ -106,7 +106,7 @@ func (s *byShare) Pop() any {
 	return last
 }
 
-// rest returns each node with the least that was free on it at the end of a phase.
+// rest returns, for each node, its smallest free amounts over all phases.
 func (p *placement) rest() *Nodes {
 	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape,
 		quota: p.nodes.quota}

@@ -20,7 +20,8 @@ func (p *parser) decode64(path, text string) []byte {
 	return data
 }
 
-// certificates parses a PEM bundle. It reports one without certificates or with a broken one. Nil was reported already.
+// certificates parses a PEM bundle. It reports a bundle without certificates, and a bundle with a broken certificate.
+// decode64 has already reported a bundle that is nil.
 func (p *parser) certificates(path string, data []byte) []*x509.Certificate {
 	if data == nil {
 		return nil

@@ -19,8 +19,8 @@ type server struct {
 	disableCompression bool
 }
 
-// clusters checks every cluster entry. It returns entries with faults too: otherwise a context that names such an entry
-// would count as another fault.
+// clusters checks every cluster entry. It also returns faulty entries, so that a context that names one is not reported
+// again.
 func (p *parser) clusters() map[string]*server {
 	servers := map[string]*server{}
 	for _, c := range p.doc.Clusters {

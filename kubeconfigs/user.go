@@ -17,8 +17,8 @@ type userCredentials struct {
 	issued, expires time.Time
 }
 
-// users checks every user entry. It returns entries with faults too: otherwise a context that names such an entry would
-// count as another fault.
+// users checks every user entry. It also returns faulty entries, so that a context that names one is not reported
+// again.
 func (p *parser) users() map[string]*userCredentials {
 	users := map[string]*userCredentials{}
 	for _, u := range p.doc.Users {

@@ -29,7 +29,7 @@
 // Unreachable says nothing about the worker's jobs. Status.SilentSince says that nothing at all answers at its address.
 // If something does, such as a load balancer without a backend, the API server may be down while pods run on and the
 // agent can do nothing. Only a new connection can show silence (dial.go, silence.go), so the loop cuts the old ones
-// when a worker becomes Unreachable. A control plane on one machine without power is as silent as a cut network.
+// when a worker becomes Unreachable. A powered-off control plane looks like a cut network.
 //
 // # Identity
 //

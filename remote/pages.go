@@ -88,8 +88,8 @@ func (p *pages) admit(req *http.Request, c call, clock clock.PassiveClock) (*htt
 	return req, nil
 }
 
-// shrink is called when a page was too large. From now on pages of this list have a quarter of its objects. It returns
-// false if the page had as few objects as always fit.
+// shrink is called when a page was too large. From then on, a page of this list has a quarter of the objects. shrink
+// returns false if the page was already so small that it always fits.
 func (p *pages) shrink(req *http.Request) bool {
 	size := pageSize(req.URL.Query())
 	if size <= bounded.MinPageSize { // 0: the client has not asked for pages.

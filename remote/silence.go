@@ -64,7 +64,8 @@ func (s *silence) hear() {
 	s.locked.heard = true
 }
 
-// since returns began if nothing has answered since the outage began, or zero if something has or that is not known.
+// since returns when the outage began if nothing has answered since then. It returns zero if something has answered, or
+// if that is not known.
 func (s *silence) since(began time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

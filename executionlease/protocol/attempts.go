@@ -61,9 +61,9 @@ type attempt struct {
 	second  types.UID
 	stamped Challenge
 	stopped bool
-	// place in gone, nil if a copy of the hub TrainJob exists. at is when a copy was last seen.
-	place *list.Element
-	at    time.Time
+	// element of gone, nil if a copy of the hub TrainJob exists. at is when a copy was last seen.
+	element *list.Element
+	at      time.Time
 }
 
 // CopyState is what the agent reads of a copy.
@@ -135,7 +135,7 @@ func (a *Attempts) Here(s CopyState, now time.Time) (accepted bool) {
 
 // Gone records that a copy does not exist any more.
 func (a *Attempts) Gone(s CopyState, now time.Time) {
-	if e := a.see(s, now); e.place == nil {
+	if e := a.see(s, now); e.element == nil {
 		a.retire(e)
 	}
 }
@@ -150,8 +150,8 @@ func (a *Attempts) see(s CopyState, now time.Time) *attempt {
 		a.retire(e)
 	}
 	e.at = now
-	if e.place != nil {
-		a.gone[s.Origin.Namespace].MoveToBack(e.place)
+	if e.element != nil {
+		a.gone[s.Origin.Namespace].MoveToBack(e.element)
 	}
 	switch {
 	case s.Copy == e.copy: // Here knows whether this version of the copy is the last one.
@@ -195,21 +195,21 @@ func (a *Attempts) retire(e *attempt) {
 	if a.gone[namespace] == nil {
 		a.gone[namespace] = list.New()
 	}
-	e.place = a.gone[namespace].PushBack(e)
+	e.element = a.gone[namespace].PushBack(e)
 	a.absent++
 }
 
 // back removes an attempt that has a copy from gone.
 func (a *Attempts) back(e *attempt) {
-	if e.place == nil {
+	if e.element == nil {
 		return
 	}
 	namespace := e.origin.Namespace
-	a.gone[namespace].Remove(e.place)
+	a.gone[namespace].Remove(e.element)
 	if a.gone[namespace].Len() == 0 {
 		delete(a.gone, namespace)
 	}
-	e.place = nil
+	e.element = nil
 	a.absent--
 }
 

@@ -21,7 +21,8 @@ import (
 // errOutdated is the error for a decision that is right by the caches, but not by the API server. It is a conflict.
 var errOutdated = requeue.Outdated("the caches are out of date")
 
-// each does all tasks, up to parallel at a time, also after errors. It returns one error, if possible no conflict.
+// each does all tasks, up to parallel tasks at a time, also after errors. It returns one error. It returns a conflict
+// only if there is no other error.
 func each(todo []task, parallel int, do func(task) error) error {
 	errs := make([]error, len(todo))
 	if parallel == 1 {
@@ -44,7 +45,7 @@ func each(todo []task, parallel int, do func(task) error) error {
 	return conflict
 }
 
-// atOnce calls do with the numbers below n, up to parallel at a time.
+// atOnce calls do for each number below n, up to parallel calls at a time.
 func atOnce(n, parallel int, do func(int)) {
 	var group sync.WaitGroup
 	tokens := make(chan struct{}, parallel)
@@ -107,8 +108,8 @@ func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).Info("Gave up attempt", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(f.dispatch),
 		"attempt", f.dispatch.Spec.Attempt, "failover", movedBy(f))
 	jobsMoved.WithLabelValues(string(o.name), movedBy(f)).Inc()
-	// An earlier Tombstone would let the manager delete a copy that goes on, if the worker returned meanwhile. Later, the
-	// Dispatch may already be deleted without the worker, and nobody would know the copy.
+	// An earlier Tombstone would let the manager delete a copy that goes on, if the worker returned meanwhile. If the
+	// Tombstone came later, the Dispatch could be gone first, and the copy would be unknown.
 	return r.addTombstone(ctx, o, f.dispatch)
 }
 

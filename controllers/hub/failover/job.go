@@ -128,9 +128,9 @@ func (f *jobObservation) decideEviction(now time.Time) decision {
 	return decided
 }
 
-// decideLoss decides about a job that is to run on, on this worker or another. Once the condition WorkerLost says that
-// something has answered at the worker's address, the condition keeps that reason until the worker itself answers: a
-// later process cannot know it otherwise.
+// decideLoss decides about a job that has not ended: it stays on this worker, or moves to another worker. Once the
+// condition WorkerLost says that something has answered at the worker's address, the condition keeps that reason until
+// the worker itself answers: a later process cannot know it otherwise.
 func (f *jobObservation) decideLoss(now time.Time) decision {
 	decided := f.decideByWorker(now)
 	if f.isAnswerOnRecord() && (decided.do == hold || decided.do == pausing) {
@@ -176,7 +176,7 @@ func (f *jobObservation) decideByWorker(now time.Time) decision {
 }
 
 // decideFenced ends an attempt only if this process has read WorkerLost in the Dispatch. If the worker returns, mirror
-// takes that back with a write before it does anything else for the job, and one of the two writes fails.
+// first removes WorkerLost with a write of the Dispatch. So if both write, one of the writes fails with Conflict.
 func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)

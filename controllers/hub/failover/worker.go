@@ -56,7 +56,7 @@ type observation struct {
 	cutOff bool
 }
 
-// stateAt returns the state of the worker, and when to look again if no event comes, zero for never.
+// stateAt returns the state of the worker. It also returns when to decide again if no event comes, zero for never.
 func (o *observation) stateAt(now time.Time) (state workerState, again time.Time) {
 	if o.worker == nil {
 		return gone, time.Time{}
@@ -125,7 +125,8 @@ func awaySince(worker *v1alpha1.WorkerCluster) time.Time {
 	return worker.CreationTimestamp.Time
 }
 
-// pauseEnd is when the pause of a worker ended. It is now if that is not on record yet, and zero if there was no pause.
+// pauseEnd is when the pause of a worker ended. It is now if the end is not on record yet, and zero if there was no
+// pause.
 func pauseEnd(worker *v1alpha1.WorkerCluster, now time.Time) time.Time {
 	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterFailoverPaused)
 	switch {

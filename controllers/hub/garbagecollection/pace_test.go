@@ -21,15 +21,15 @@ func TestNextLook(t *testing.T) {
 	}{
 		"Quiet":      {reason: "nobody needs the API servers", want: 0},
 		"QuietAgain": {reason: "the burst is over", waited: 3 * time.Second, want: 0},
-		"Burst":      {reason: "it has just begun to wait", busy: true, want: firstLook},
-		"Early":      {reason: "it looks once a second at most", waited: firstLook / 4, busy: true, want: firstLook},
+		"Burst":      {reason: "it has just begun to wait", busy: true, want: firstCheck},
+		"Early":      {reason: "it looks once a second at most", waited: firstCheck / 4, busy: true, want: firstCheck},
 		"Later":      {reason: "it can wait as long again", waited: 8 * time.Second, busy: true, want: 8 * time.Second},
 		"Last":       {reason: "less than that is left", waited: 59 * time.Second, busy: true, want: time.Second},
 		"Due":        {reason: "it has waited for as long as is promised", waited: maxDeletionDelay, busy: true, want: 0},
 		"Overdue":    {reason: "the worker was away", waited: time.Hour, busy: true, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := nextLook(test.waited, test.busy); got != test.want {
+			if got := nextCheck(test.waited, test.busy); got != test.want {
 				t.Errorf("a copy is looked at again in %s, want %s: %s", got, test.want, test.reason)
 			}
 		})
@@ -63,7 +63,7 @@ func TestBurstLasts(t *testing.T) {
 // However long a burst is, the manager looks at a copy only a few times, and deletes it when it is due.
 func TestLooksAreFew(t *testing.T) {
 	looks, waited := 0, time.Duration(0)
-	for next := nextLook(waited, true); next > 0; next = nextLook(waited, true) {
+	for next := nextCheck(waited, true); next > 0; next = nextCheck(waited, true) {
 		looks++
 		waited += next
 	}
@@ -78,7 +78,7 @@ func TestLooksAreApart(t *testing.T) {
 	looks := map[int]int{}
 	for i := range copies {
 		uid := types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(i)*2654435761, i))
-		looks[int(slices*(apart(firstLook, uid)-firstLook)/firstLook)]++
+		looks[int(slices*(apart(firstCheck, uid)-firstCheck)/firstCheck)]++
 	}
 	for slice, count := range looks {
 		if slice < 0 || slice > slices || count > 3*copies/slices {

@@ -51,7 +51,7 @@ func (r *retirement) retire(
 		return 0, nil
 	}
 	busy := r.busy != nil && r.burst.lasts(r.busy(), r.clock.Now())
-	if later := nextLook(waited, busy); later > 0 {
+	if later := nextCheck(waited, busy); later > 0 {
 		return min(apart(later, copy.GetUID()), maxDeletionDelay-waited), nil
 	}
 	if r.mayHavePods(ctx, copy) {

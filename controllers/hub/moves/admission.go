@@ -49,7 +49,7 @@ func isUnschedulable(d *v1alpha1.Dispatch) bool {
 // worker is back, the hub's status of the job is old.
 const confirmTime = 30 * time.Second
 
-// patience is since when a worker has kept a job from running. Zero: the worker does not, as far as is known.
+// patience says since when a worker has kept a job from running. Zero: the worker is not known to keep it from running.
 type patience struct {
 	attempt int32
 	// interrupted: in this attempt the job was not always held, or its worker was away. Then since is when this process
@@ -89,7 +89,7 @@ func (w waiting) observe(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patie
 	return p
 }
 
-// isNew is true for a job whose pods have begun nothing: they exist, and the worker has not found nodes for all.
+// isNew is true for a job of which no pod has begun to run, because the worker has not found nodes for all pods.
 func isNew(d *v1alpha1.Dispatch) bool {
 	return d.Status.Phase == v1alpha1.PhaseStarting && isUnschedulable(d) &&
 		!slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State != v1alpha1.StepWaiting })

@@ -50,7 +50,8 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	return err
 }
 
-// kindOf is equal for jobs that all fit nowhere if the first of them fits nowhere. Empty: the job is like no other.
+// kindOf returns the same text for jobs that need the same: if one fits nowhere, all fit nowhere. Empty: no other job
+// needs the same.
 func kindOf(f observation) string {
 	d := f.dispatch
 	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {

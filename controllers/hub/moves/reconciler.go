@@ -28,8 +28,9 @@ import (
 
 // Room is what placement knows about room on workers.
 type Room interface {
-	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what the
-	// nearest worker lacks. No reason: not known yet. It keeps the room until the job comes or ends, or until Release.
+	// Elsewhere says whether a placed job would get room on another worker now. It returns that worker and reason Fits,
+	// or the nearest worker and what it lacks. An empty reason means that this is not known yet. Elsewhere keeps the
+	// room until the job is placed there or ends, or until Release.
 	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
 	// Release gives back the room that is kept for the TrainJob with this UID, if any.
 	Release(origin types.UID)
@@ -56,8 +57,7 @@ type Reconciler struct {
 	workers map[v1alpha1.ClusterName]*workerJobs
 	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
-	// moving says since when jobs on their way have come no further, as far as this process knows, by the UID of the
-	// TrainJob.
+	// moving is when this process first saw each job on its way to another worker, by the UID of the TrainJob.
 	moving map[types.UID]time.Time
 
 	mu sync.Mutex
@@ -227,7 +227,8 @@ func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, worst(errs)
 }
 
-// worst keeps the type of a conflict if there are no other errors: a conflict is retried in silence.
+// worst returns one of the errors. It returns a conflict only if there is no other error, because a conflict is retried
+// without a log line.
 func worst(errs []error) error {
 	var conflict error
 	others := slices.DeleteFunc(errs, func(err error) bool {

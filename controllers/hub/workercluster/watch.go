@@ -27,7 +27,8 @@ type watch struct {
 	cancelInventory func()
 	// joined is the membership that Members know of.
 	joined membership
-	// pinned is the cluster ID that was written to the WorkerCluster with the UID pinnedFor, even if the cache lags.
+	// pinned is the last cluster ID that this process wrote, to the WorkerCluster with the UID pinnedFor. The cache may
+	// not show it yet.
 	pinned          types.UID
 	pinnedFor       types.UID
 	capacityWritten time.Time
