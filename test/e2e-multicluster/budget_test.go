@@ -33,7 +33,8 @@ import (
 
 // A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob
 // status, and the worker 1 create and 1 delete. It costs no read on the hub or a worker, and no new watch. No two of the
-// jobs are alike, so that nothing which the manager knows of one job saves a request for another.
+// jobs are alike, so that nothing which the manager knows of one job saves a request for another: of each the worker may
+// be asked once what its pods become.
 func TestWriteBudget(t *testing.T) {
 	if clusters.OnKind() {
 		t.Skip("it counts requests in audit logs, which clusters of kind lack")
@@ -94,6 +95,7 @@ func TestWriteBudget(t *testing.T) {
 		{"hub", "write TrainJob status", hubCount("PATCH trainjobs/status") + hubCount("PUT trainjobs/status"), jobs, 3 * jobs},
 		{"hub", "create Event", hubCount("POST events/"), 0, jobs}, // They come when they come.
 		{"workers", "create TrainJob", workerCount("POST trainjobs/"), jobs, jobs},
+		{"workers", "ask about pods", workerCount("dry run of POST trainjobs/"), 0, jobs},
 		{"workers", "delete TrainJob", workerCount("DELETE trainjobs/"), jobs, jobs},
 		{"workers", "create Namespace", workerCount("POST namespaces/"), 0, 0},
 		{"workers", "write runtime", workerCount("POST clustertrainingruntimes/") + workerCount("PATCH clustertrainingruntimes/") +
@@ -259,7 +261,11 @@ func counter(t *testing.T, cluster *clusters.Cluster) map[string]int {
 			return ""
 		}
 		if strings.HasPrefix(label("code"), "2") {
-			counts[label("verb")+" "+label("resource")+"/"+label("subresource")] += int(value(metric))
+			what := label("verb") + " " + label("resource") + "/" + label("subresource")
+			if label("dry_run") != "" {
+				what = "dry run of " + what
+			}
+			counts[what] += int(value(metric))
 		}
 	}
 	return counts
