@@ -25,9 +25,10 @@ import (
 )
 
 const (
-	// podsHold is for how long an answer about pods holds, and how long a worker that could not answer is not asked
-	// again.
+	// podsHold is for how long an answer about pods holds.
 	podsHold = 10 * time.Minute
+	// podsRetry is after how long a worker that could not answer is asked again.
+	podsRetry = time.Minute
 	// podsPatience is for how long a job that has room waits for an answer. It is a little longer than a worker is
 	// asked (mirror.AskLimit).
 	podsPatience = 2500 * time.Millisecond
@@ -109,10 +110,24 @@ type podAnswer struct {
 // isOpen: the answer may still come.
 func (a *podAnswer) isOpen(now time.Time) bool { return !a.answered && now.Sub(a.asked) < podsPatience }
 
+// isAnswer: the worker has said something about the pods, or refuses them.
+func (a *podAnswer) isAnswer() bool {
+	says := func(pod trainjobs.AdmittedPod) bool { return pod.Spec != nil }
+	return a.answer.Refused != "" || slices.ContainsFunc(a.answer.Pods, says)
+}
+
+// expires is when the worker has to be asked again.
+func (a *podAnswer) expires() time.Time {
+	if a.isAnswer() {
+		return a.asked.Add(podsHold)
+	}
+	return a.asked.Add(podsRetry)
+}
+
 // at returns what is known of a kind of pods on a worker, nil if the worker has to be asked. The caller holds mu.
 func (a *podAnswers) at(kind podsKind, worker *v1alpha1.WorkerCluster) *podAnswer {
 	known := a.known[kind][v1alpha1.ClusterName(worker.Name)]
-	if known == nil || a.clock.Since(known.asked) > podsHold || known.worker != digestOf(worker) {
+	if known == nil || !a.clock.Now().Before(known.expires()) || known.worker != digestOf(worker) {
 		return nil
 	}
 	return known
@@ -134,7 +149,7 @@ func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.Work
 			continue
 		}
 		if refused := known.answer.Refused; refused != "" {
-			expire = requeue.Sooner(expire, known.asked.Add(podsHold).Sub(a.clock.Now()))
+			expire = requeue.Sooner(expire, known.expires().Sub(a.clock.Now()))
 			if _, is := job.Excluded[name]; !is {
 				job.Exclude(name, dispatch.Exclusion{Reason: string(v1alpha1.OutcomeRejected), Message: dispatch.Cut(refused)})
 			}
@@ -211,10 +226,11 @@ func (a *podAnswers) heard(kind podsKind, worker *v1alpha1.WorkerCluster, answer
 }
 
 // askable returns the workers to ask about a job that waits: those on which no node takes its pods as they are assumed
-// to be, at most mostAsked. unasked are all such workers that have not answered.
+// to be, at most mostAsked. unasked are all such workers that have not answered, and again is when the first of those
+// that could not answer is asked again, zero if there is none.
 func (a *podAnswers) askable(
 	kind podsKind, job *queue.Job, explanation []v1alpha1.ClusterExplanation, workers []v1alpha1.WorkerCluster,
-) (ask []*v1alpha1.WorkerCluster, unasked sets.Set[v1alpha1.ClusterName]) {
+) (ask []*v1alpha1.WorkerCluster, unasked sets.Set[v1alpha1.ClusterName], again time.Duration) {
 	unasked = sets.Set[v1alpha1.ClusterName]{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,8 +248,11 @@ func (a *podAnswers) askable(
 			if known.isOpen(a.clock.Now()) {
 				known.waiting.Insert(job.Key())
 			}
+			if !known.isAnswer() {
+				again = requeue.Sooner(again, known.expires().Sub(a.clock.Now()))
+			}
 		}
-		if known == nil || !known.answered || len(known.answer.Pods) == 0 {
+		if known == nil || !known.isAnswer() {
 			unasked.Insert(line.Cluster)
 		}
 		if known == nil && mayAnswer(worker) {
@@ -243,6 +262,7 @@ func (a *podAnswers) askable(
 	ask = ask[:min(len(ask), max(0, mostAsked-asked))]
 	for _, worker := range ask {
 		a.begin(kind, worker, job.Key())
+		again = requeue.Sooner(again, podsRetry)
 	}
-	return ask, unasked
+	return ask, unasked, again
 }

@@ -174,6 +174,11 @@ func TestNoAnswerAboutPods(t *testing.T) {
 				t.Errorf("the job is %v, want it on %s", d, asked.worker)
 			}
 			trials.ofPods(t, 0)
+
+			s.Clock.Step(podsRetry)
+			s.Submit(t, "later")
+			s.reconcile(t, "later")
+			trials.ofPods(t, 1) // It may be able to say more by now.
 		})
 	}
 }
@@ -191,7 +196,9 @@ func TestWorkersAreAskedAboutPodsThatNoNodeTakes(t *testing.T) {
 		}
 	}
 	asked := trials.ofPods(t, 2)
-	s.reconcile(t, "job")
+	if _, result := s.reconcile(t, "job"); result.RequeueAfter <= 0 || result.RequeueAfter > podsRetry {
+		t.Errorf("without an answer, the job is looked at again in %s, want at most %s", result.RequeueAfter, podsRetry)
+	}
 	trials.ofPods(t, 0)
 	asked[0].admits(func(spec *corev1.PodSpec) { spec.Containers[0].Resources.Requests = list(string(gpu), "1") })
 	if !s.drain()[s.Key("job")] {

@@ -266,21 +266,21 @@ func (r *Reconciler) explain(ctx context.Context, seen *observation, why dispatc
 	if err != nil {
 		return 0, err
 	}
-	explanation, err := r.questions.askOthers(ctx, seen, r.decider.Explain(job))
+	explanation, again, err := r.questions.askOthers(ctx, seen, r.decider.Explain(job))
 	if err != nil {
 		return 0, err
 	}
 	explanation = record.BoundExplanation(explanation)
 	if onlyNumbersChanged(d, why, explanation) {
 		if early := explanationInterval - r.options.Clock.Since(seen.past.explained); early > 0 {
-			return early, nil
+			return requeue.Sooner(early, again), nil
 		}
 	}
 	if err := r.writer.say(ctx, seen, d, why, explanation); err != nil {
 		return 0, err
 	}
 	r.waiting.explained(job.Key())
-	return 0, nil
+	return again, nil
 }
 
 // isRefused: the grant has certainly not been written, by any write.

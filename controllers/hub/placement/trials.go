@@ -96,21 +96,21 @@ func (q *questions) askPods(seen *observation, kind podsKind, job *queue.Job, wo
 }
 
 // askOthers asks some of the workers on which no node takes the pods of a job as they are assumed to be. It returns the
-// explanation, with a note on the workers that have not answered.
+// explanation, with a note on the workers that have not answered, and when to ask again.
 func (q *questions) askOthers(
 	ctx context.Context, seen *observation, explanation []v1alpha1.ClusterExplanation,
-) ([]v1alpha1.ClusterExplanation, error) {
+) ([]v1alpha1.ClusterExplanation, time.Duration, error) {
 	job := seen.needs.job
 	mismatched := func(line v1alpha1.ClusterExplanation) bool { return line.Reason == v1alpha1.ReasonNoMatchingNode }
 	if q.trials == nil || job.Counted == nil || !slices.ContainsFunc(explanation, mismatched) {
-		return explanation, nil
+		return explanation, 0, nil
 	}
 	workers, err := workersOf(ctx, q.hub)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	kind := podsKindOf(seen.job, job.Counted.Runtime)
-	ask, unasked := q.pods.askable(kind, job, explanation, workers)
+	ask, unasked, again := q.pods.askable(kind, job, explanation, workers)
 	for _, worker := range ask {
 		q.askPods(seen, kind, job, worker)
 	}
@@ -120,5 +120,5 @@ func (q *questions) askOthers(
 			line.Message = record.Cut(line.Message, record.NoteLimit-len(notAsked)) + notAsked
 		}
 	}
-	return explanation, nil
+	return explanation, again, nil
 }
