@@ -133,10 +133,12 @@ func TestMarksCannotBeForged(t *testing.T) {
 	for key := range copyLabels {
 		forge(key, with(map[string]string{key: "forged"}, nil))
 	}
-	others := []string{v1alpha1.AnnotationSource, "trainyard.dev/of-tomorrow"}
+	others := []string{v1alpha1.AnnotationSource, v1alpha1.AnnotationPods, "trainyard.dev/of-tomorrow"}
 	for _, key := range append(slices.Sorted(maps.Keys(copyAnnotations)), others...) {
 		forge(key, with(nil, map[string]string{key: "forged"}))
 	}
+	err := user.Create(t.Context(), question(ns), client.DryRunAll)
+	checkRefused(t, err, "metadata.annotations", v1alpha1.AnnotationPods)
 }
 
 func TestMarksCannotBeRemoved(t *testing.T) {
