@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestAdmittedDemandCounts: on a worker whose admission changes the pods, what it makes of them counts, and elsewhere
@@ -53,12 +54,8 @@ func TestAdmittedDemandCounts(t *testing.T) {
 			if got := Decide(job, nil, workers); got.Cluster != tc.want {
 				t.Errorf("%s\nDecide = %+v, want %q", tc.reason, got, tc.want)
 			}
-			if got := Explain(job, nil, workers)[0].Reason; got != tc.reasonOf {
-				t.Errorf("%s\nExplain = %s, want %s", tc.reason, got, tc.reasonOf)
-			}
-			if got := Nearest(job, nil, workers).Reason; got != tc.reasonOf {
-				t.Errorf("%s\nNearest = %s, want %s", tc.reason, got, tc.reasonOf)
-			}
+			check.Equal(t, tc.reasonOf, Explain(job, nil, workers)[0].Reason, "%s: Explain", tc.reason)
+			check.Equal(t, tc.reasonOf, Nearest(job, nil, workers).Reason, "%s: Nearest", tc.reason)
 		})
 	}
 }
@@ -74,8 +71,6 @@ func TestPreemptionCountsAdmittedDemand(t *testing.T) {
 	for want, admitted := range map[bool]map[v1alpha1.ClusterName][]v1alpha1.PodSet{true: nil, false: {"east": {withCPU}}} {
 		job := Job{UID: "job", Priority: 1, PodSets: []v1alpha1.PodSet{podSet(1, 8)}, Admitted: admitted}
 		_, got := Preempt(job, []Policy{policy}, []Worker{site.worker("east")}, func(v1alpha1.ClusterName) Occupancy { return site })
-		if got != want {
-			t.Errorf("with the demand %v on the worker, Preempt finds victims: %t, want %t", admitted, got, want)
-		}
+		check.Equal(t, want, got, "with the demand %v on the worker, Preempt finds victims", admitted)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/quota"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // cpuOnGPURuntime is the demand of a job that asks for cpu, of a runtime with GPUs.
@@ -115,9 +116,7 @@ func TestBasisOf(t *testing.T) {
 		"Unambiguous": {"each Kueue charges the same", podSets[:1], map[corev1.ResourceName]int64{gpu: 1}, quota.Assumed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := BasisOf(test.podSets, test.requests); got != test.want {
-				t.Errorf("BasisOf() = %d, want %d: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, BasisOf(test.podSets, test.requests), "BasisOf(): %s", test.reason)
 		})
 	}
 }

@@ -330,9 +330,8 @@ func TestLeastAllocated(t *testing.T) {
 			w := Worker{Nodes: NewNodes([]NodeGroup{{Free: tc.free, Count: 1}}), Allocatable: tc.allocatable}
 			g := newGang(tc.podSets)
 			g.bind(w.Nodes)
-			if got := leastAllocated(&scores{filters: &filters{gang: g}}, nil, &w).score(); got != tc.want {
-				t.Errorf("%s\nleastAllocated = %d, want %d", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, leastAllocated(&scores{filters: &filters{gang: g}}, nil, &w).score(),
+				"%s: leastAllocated", tc.reason)
 		})
 	}
 }

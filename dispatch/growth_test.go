@@ -85,9 +85,7 @@ func TestTooManyResources(t *testing.T) {
 		odd.Free[corev1.ResourceName(fmt.Sprintf("a.example.com/r%d", i))] = 1
 	}
 	n := NewNodes(append(groups, odd))
-	if len(n.names) != maxColumns {
-		t.Errorf("%d columns, want %d", len(n.names), maxColumns)
-	}
+	check.Equal(t, maxColumns, len(n.names), "columns")
 	for _, name := range []corev1.ResourceName{gpu, corev1.ResourceMemory, corev1.ResourcePods} {
 		if n.column(name) < 0 {
 			t.Errorf("%s is not counted", name)

@@ -138,13 +138,10 @@ func TestPlaces(t *testing.T) {
 		"Mixed":  {podSets: []v1alpha1.PodSet{podSet(3, 8), podSet(9, 4, named("other", ""))}, want: 5},
 		"Phases": {podSets: []v1alpha1.PodSet{podSet(3, 8), podSet(1, 8, named("model", v1alpha1.RoleModelInitializer))}, want: 3},
 	} {
-		if got := nodes.Places(tc.podSets); got != tc.want {
-			t.Errorf("%s: %d pods have a place, want %d", name, got, tc.want)
-		}
+		check.Equal(t, tc.want, nodes.Places(tc.podSets), "%s: pods that have a place", name)
 	}
-	if got := (*Nodes)(nil).Places([]v1alpha1.PodSet{podSet(1, 1), podSet(1, 2, named("other", ""))}); got != 0 {
-		t.Errorf("%d pods have a place on no nodes", got)
-	}
+	check.Equal(t, 0, (*Nodes)(nil).Places([]v1alpha1.PodSet{podSet(1, 1), podSet(1, 2, named("other", ""))}),
+		"pods have a place on no nodes")
 }
 
 // yard is a worker with single nodes on which jobs run.

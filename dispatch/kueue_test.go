@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/quota"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // teamQueue is the LocalQueue of the tests.
@@ -97,9 +98,7 @@ func TestQueueOf(t *testing.T) {
 			if test.want != "" {
 				want = types.NamespacedName{Namespace: "team", Name: test.want}
 			}
-			if got := QueueOf(&job, test.worker); got != want {
-				t.Errorf("QueueOf() = %q, want %q: %s", got, want, test.reason)
-			}
+			check.Equal(t, want, QueueOf(&job, test.worker), "QueueOf(): %s", test.reason)
 		})
 	}
 }
@@ -318,9 +317,7 @@ func TestPreemptQuota(t *testing.T) {
 			job.Priority = 10
 			workers := []Worker{{Name: "w", Nodes: jobs.Without(nil)}}
 			got, _ := Preempt(job, []Policy{policy}, workers, func(v1alpha1.ClusterName) Occupancy { return jobs })
-			if len(got.Victims) != want {
-				t.Errorf("%d victims, want %d: %s", len(got.Victims), want, got.Message)
-			}
+			check.Equal(t, want, len(got.Victims), "victims: %s", got.Message)
 		})
 	}
 }

@@ -42,21 +42,16 @@ func TestAmountsSaturate(t *testing.T) {
 		"Negative": {name: corev1.ResourceCPU, quantity: resource.MustParse("-9000000000000000000"), want: -math.MaxInt64},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := FromList(corev1.ResourceList{test.name: test.quantity})[test.name]; got != test.want {
-				t.Errorf("%s is read as %d, want %d", &test.quantity, got, test.want)
-			}
+			check.Equal(t, test.want, FromList(corev1.ResourceList{test.name: test.quantity})[test.name],
+				"%s is read as", &test.quantity)
 		})
 	}
 	r := Resources{gpu: math.MaxInt64 - 1}
 	r.Add(Resources{gpu: 2})
-	if r[gpu] != math.MaxInt64 {
-		t.Errorf("the sum is %d", r[gpu])
-	}
+	check.Equal(t, math.MaxInt64, r[gpu], "the sum")
 	r = Resources{gpu: -2}
 	r.Sub(Resources{gpu: math.MaxInt64})
-	if r[gpu] != -math.MaxInt64 {
-		t.Errorf("the difference is %d", r[gpu])
-	}
+	check.Equal(t, -math.MaxInt64, r[gpu], "the difference")
 	set := podSet(1, 1, requests(corev1.ResourceList{corev1.ResourceCPU: huge}))
 	if NewNodes([]NodeGroup{{Free: Resources{corev1.ResourceCPU: 96000}, Count: 1}}).Fit([]v1alpha1.PodSet{set}) == nil {
 		t.Error("a pod of 9e18 cores is said to fit on a node of 96")
@@ -85,8 +80,6 @@ func TestFormat(t *testing.T) {
 		"10Gi ephemeral-storage": {name: corev1.ResourceEphemeralStorage, amount: 10 << 30},
 	}
 	for want, tc := range cases {
-		if got := format(tc.name, tc.amount); got != want {
-			t.Errorf("format(%q, %d) = %q, want %q", tc.name, tc.amount, got, want)
-		}
+		check.Equal(t, want, format(tc.name, tc.amount), "format(%q, %d)", tc.name, tc.amount)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func scoring(parts ...v1alpha1.Score) func(*v1alpha1.DispatchPolicySpec) {
@@ -190,13 +191,9 @@ func TestScoring(t *testing.T) {
 				for _, line := range Explain(test.job, policies, test.workers) {
 					got[line.Cluster] = line.Message
 				}
-				if len(got) != len(test.want) {
-					t.Errorf("%d workers explained, want %d", len(got), len(test.want))
-				}
+				check.Equal(t, len(test.want), len(got), "workers explained")
 				for worker, message := range test.want {
-					if got[worker] != message {
-						t.Errorf("%s: %q, want %q: %s", worker, got[worker], message, test.reason)
-					}
+					check.Equal(t, message, got[worker], "%s: %s", worker, test.reason)
 				}
 				if d := Decide(test.job, policies, test.workers); d.Cluster != test.winner {
 					t.Errorf("the job goes to %q (%s), want %q: %s", d.Cluster, d.Message, test.winner, test.reason)
@@ -315,9 +312,7 @@ func TestEqualWorkersShareABurst(t *testing.T) {
 func TestScoresOfTheAPI(t *testing.T) {
 	const path = "../api/v1alpha1/dispatchpolicy_types.go"
 	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	enum := regexp.MustCompile(`Enum=(\S+)\ntype ScoreName`).FindStringSubmatch(string(source))
 	var names []string
 	for i := range Scores {
@@ -387,9 +382,8 @@ func TestNoMatchingNode(t *testing.T) {
 			if got := lines[0].Reason; got != tc.want {
 				t.Errorf("the reason is %s (%s), want %s: %s", got, lines[0].Message, tc.want, tc.reason)
 			}
-			if nearest := Nearest(job, nil, []Worker{w}); nearest.Reason != tc.want {
-				t.Errorf("the nearest worker has reason %s, want %s: %s", nearest.Reason, tc.want, tc.reason)
-			}
+			check.Equal(t, tc.want, Nearest(job, nil, []Worker{w}).Reason,
+				"the reason of the nearest worker: %s", tc.reason)
 		})
 	}
 }

@@ -107,9 +107,7 @@ func TestLoad(t *testing.T) {
 			if (err == nil) != (credentials != nil) {
 				t.Fatalf("%s\nLoad = %v, %v", tc.reason, credentials, err)
 			}
-			if got := ReasonOf(err); got != tc.want {
-				t.Errorf("%s\nReasonOf(%v) = %q, want %q", tc.reason, err, got, tc.want)
-			}
+			check.Equal(t, tc.want, ReasonOf(err), "%s: ReasonOf(%v)", tc.reason, err)
 			if err != nil && (!strings.Contains(err.Error(), tc.text) || strings.Contains(err.Error(), "hunter2")) {
 				t.Errorf("%s\nerror %q, want one with %q", tc.reason, err, tc.text)
 			}

@@ -584,9 +584,7 @@ func FuzzParse(f *testing.F) {
 		if c.BearerToken == "" && (len(c.CertData) == 0 || len(c.KeyData) == 0) {
 			t.Error("no credentials")
 		}
-		if len(credentials.Fingerprint) != 32 {
-			t.Errorf("fingerprint %q", credentials.Fingerprint)
-		}
+		check.Equal(t, 32, len(credentials.Fingerprint), "fingerprint %q", credentials.Fingerprint)
 		if !credentials.Expires.IsZero() && credentials.Expires.Before(now) {
 			t.Error("expired credentials")
 		}

@@ -186,9 +186,7 @@ func TestAnswersToCachesAreBounded(t *testing.T) {
 			cluster := get(t, fleet, "a")
 			gomega.NewWithT(t).Eventually(func() string { return cluster.Status().Message }, patience, 5*time.Millisecond).Should(
 				gomega.ContainSubstring(tc.message), tc.reason)
-			if state := cluster.Status().State; state != remote.Connecting {
-				t.Errorf("the state is %s", state)
-			}
+			check.Equal(t, remote.Connecting, cluster.Status().State, "the state")
 			if most := highest(); most > 256<<20 {
 				t.Errorf("%d KiB have raised the heap by %d MiB", len(data)>>10, most>>20)
 			}

@@ -107,9 +107,7 @@ func TestConnect(t *testing.T) {
 	}
 
 	fleet.Remove("a")
-	if status := cluster.Status(); status.State != remote.Closed {
-		t.Errorf("state after Remove: %s", status.State)
-	}
+	check.Equal(t, remote.Closed, cluster.Status().State, "state after Remove")
 	<-cluster.Done()
 	if err := c.Create(ctx, newCopy("late", hubID)); !remote.IsNotConnected(err) {
 		t.Errorf("write to a removed worker: %v, want ErrNotConnected", err)
@@ -187,9 +185,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal("other credentials for the same host made another Cluster")
 	}
 	reach(t, cluster, remote.Connected)
-	if got := cluster.Status().Fingerprint; got != "after" {
-		t.Errorf("fingerprint %q", got)
-	}
+	check.Equal(t, "after", cluster.Status().Fingerprint, "fingerprint")
 	check.Must(t, c.Create(ctx, newCopy("rotated", hubID)))
 	g.Eventually(func() error {
 		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "rotated"}, trainjobs.New())
@@ -310,9 +306,7 @@ func TestIsolation(t *testing.T) {
 		t.Errorf("Ensure took %s", d)
 	}
 	reach(t, get(t, fleet, "alive"), remote.Connected)
-	if status := get(t, fleet, "dead").Status(); status.State != remote.Connecting {
-		t.Errorf("state of the silent worker: %s", status.State)
-	}
+	check.Equal(t, remote.Connecting, get(t, fleet, "dead").Status().State, "state of the silent worker")
 	start = time.Now()
 	dead.Fingerprint = "2"
 	fleet.Ensure("dead", dead, "any")

@@ -54,9 +54,7 @@ func TestOutage(t *testing.T) {
 	if err := c.Create(ctx, newCopy("during", hubID)); !remote.IsNotConnected(err) {
 		t.Errorf("write to an unreachable worker: %v, want ErrNotConnected", err)
 	}
-	if err := c.Get(ctx, key, trainjobs.New()); err != nil {
-		t.Errorf("cached read during the outage: %v", err)
-	}
+	check.Equal(t, nil, c.Get(ctx, key, trainjobs.New()), "cached read during the outage")
 
 	check.Must(t, server.StartAPIServer(ctx))
 	reach(t, cluster, remote.Connected)
@@ -225,9 +223,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 	}
 	g.Eventually(func() float64 { return series(t, "trainyard_worker_requests_total", "optional")["403 list"] }, patience).Should(
 		gomega.BeNumerically(">=", 2))
-	if lines := log.read(); len(lines) != 1 {
-		t.Errorf("log lines about JobSets, want one: %q", lines)
-	}
+	check.Equal(t, 1, len(log.read()), "log lines about JobSets")
 	if now := cluster.Status(); now.State != remote.Connected || now.Since != status.Since || now.Message != status.Message {
 		t.Errorf("status %+v, want that of before, %+v", now, status)
 	}

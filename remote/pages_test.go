@@ -47,9 +47,7 @@ func TestListWithoutEnd(t *testing.T) {
 			t.Errorf("after %d pages: %v, want that there is no end", maxPages, err)
 		}
 	}
-	if err := errors.Join(admit(jobs, ""), admit(jobs, "more")); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, errors.Join(admit(jobs, ""), admit(jobs, "more")))
 	clock.Step(maxListTime + 1)
 	if err := admit(jobs, "more"); !errors.Is(err, ErrEndlessList) {
 		t.Errorf("after %s: %v, want that there is no end", maxListTime, err)
@@ -107,9 +105,7 @@ func TestReflectorsAskForPages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://worker/api/v1/pods?"+tc.query, nil)
 			check.Must(t, err)
-			if got := paged(req).URL.RawQuery; got != tc.want {
-				t.Errorf("%s\nasks for %q, want %q", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, paged(req).URL.RawQuery, "%s: asks for", tc.reason)
 		})
 	}
 }

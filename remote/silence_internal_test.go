@@ -39,9 +39,7 @@ func TestNothingThere(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := nothingThere(tc.err); got != tc.want {
-				t.Errorf("nothingThere(%v) is %t", tc.err, got)
-			}
+			check.Equal(t, tc.want, nothingThere(tc.err), "nothingThere(%v)", tc.err)
 		})
 	}
 }
@@ -116,9 +114,7 @@ func TestAddressOfServer(t *testing.T) {
 	for server, want := range map[string]string{
 		"https://a.example": "a.example:443", "https://a.example:6443/prefix": "a.example:6443", "http://[::1]": "[::1]:80", "": "", "://": "",
 	} {
-		if got := newSilence(server).address; got != want {
-			t.Errorf("address of %q is %q, want %q", server, got, want)
-		}
+		check.Equal(t, want, newSilence(server).address, "address of %q", server)
 	}
 }
 

@@ -179,9 +179,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 	}
 	r.probe(t)
 	r.open(open)
-	if got := <-answer; got != "Bearer one body" {
-		t.Errorf("write after the probe: %q", got)
-	}
+	check.Equal(t, "Bearer one body", <-answer, "write after the probe")
 }
 
 // direct sends a request without a check of the gate.
@@ -234,9 +232,8 @@ func TestWatchResumes(t *testing.T) {
 			}
 			r.handle(good)
 			r.use(t, "two", cachesOnly)
-			if got := <-answer; got != "Bearer two " {
-				t.Errorf("%s\nthe watch got %q, want it to go on with the new credentials", tc.reason, got)
-			}
+			check.Equal(t, "Bearer two ", <-answer,
+				"%s: the watch: want it to go on with the new credentials", tc.reason)
 		})
 	}
 }

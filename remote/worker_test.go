@@ -199,9 +199,7 @@ func TestOptions(t *testing.T) {
 			if fleet != nil {
 				fleet.Wait()
 				fleet.Ensure("late", remote.Credentials{Config: &rest.Config{Host: "https://worker"}}, "")
-				if len(fleet.List()) != 0 {
-					t.Error("a fleet that has ended took a worker")
-				}
+				check.Equal(t, 0, len(fleet.List()), "a fleet that has ended took a worker")
 			}
 		})
 	}

@@ -82,9 +82,8 @@ func TestNameTooLongForPods(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	longest := 63 - len("-node-0-1-abcde")
-	if err := e.Create(t.Context(), job(ns, strings.Repeat("a", longest)), client.DryRunAll); err != nil {
-		t.Errorf("the longest name that fits is refused: %v", err)
-	}
+	check.Equal(t, nil, e.Create(t.Context(), job(ns, strings.Repeat("a", longest)), client.DryRunAll),
+		"the longest name that fits is refused")
 	wantFaults(t, e.Create(t.Context(), job(ns, strings.Repeat("a", longest+1)), client.DryRunAll), fmt.Sprintf(
 		`metadata.name: Too long: may have at most %d characters with the runtime "torch-distributed", and has %d`, longest, longest+1))
 }
@@ -146,9 +145,8 @@ func TestPodSecurityIsATrainJobAnswer(t *testing.T) {
 	}
 	wantFaults(t, e.Create(t.Context(), job(ns, "j", patchedBy(secure(false)))),
 		"spec.runtimePatches[0]."+inFirstStep+"template.spec.template.spec.securityContext: "+words+"runAsNonRoot != true")
-	if err := e.Create(t.Context(), job(ns, "j", patchedBy(secure(true))), client.DryRunAll); err != nil {
-		t.Errorf("a job that is secure is refused: %v", err)
-	}
+	check.Equal(t, nil, e.Create(t.Context(), job(ns, "j", patchedBy(secure(true))), client.DryRunAll),
+		"a job that is secure is refused")
 }
 
 func TestWhatPodsAreRefusedForIsATrainJobAnswer(t *testing.T) {
@@ -241,17 +239,14 @@ func TestJobsThatOthersManageAreNotTriedOut(t *testing.T) {
 	ns := e.namespace(t)
 	elsewhere := func(j *trainer.TrainJob) { j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") }
 	tooLong := strings.Repeat("a", 63)
-	if err := e.Create(t.Context(), job(ns, tooLong, elsewhere), client.DryRunAll); err != nil {
-		t.Errorf("the name is not about this cluster: %v", err)
-	}
+	check.Equal(t, nil, e.Create(t.Context(), job(ns, tooLong, elsewhere), client.DryRunAll),
+		"the name is not about this cluster")
 	wantFaults(t, e.Create(t.Context(), job(ns, "j", elsewhere, patchedBy(patched("acme.io/a", "nodes", trainer.PodSpecPatch{})))),
 		"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "nodes"`)
 	// The manager of the job may wait for the runtime, so the user gets a warning.
 	c, got := e.withWarnings(t)
 	ofTomorrow := job(ns, "early", elsewhere, func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "of-tomorrow" })
-	if err := c.Create(t.Context(), ofTomorrow, client.DryRunAll); err != nil {
-		t.Errorf("the runtime is not needed here: %v", err)
-	}
+	check.Equal(t, nil, c.Create(t.Context(), ofTomorrow, client.DryRunAll), "the runtime is not needed here")
 	if !slices.ContainsFunc(got.All(), func(w string) bool { return strings.Contains(w, `spec.runtimeRef.name: Not found: "of-tomorrow"`) }) {
 		t.Errorf("warnings %q", got.All())
 	}

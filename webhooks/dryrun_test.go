@@ -49,9 +49,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 	// The second runtime has a Secret and a ConfigMap.
 	for _, runtime := range []string{"torch-distributed", "deepspeed-distributed"} {
 		uses := func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = runtime }
-		if err := e.Create(t.Context(), job(ns, "good", uses), client.DryRunAll); err != nil {
-			t.Errorf("%s: %v", runtime, err)
-		}
+		check.Equal(t, nil, e.Create(t.Context(), job(ns, "good", uses), client.DryRunAll), "%s", runtime)
 		if err := e.Create(t.Context(), job(ns, strings.Repeat("a", 60), uses)); err == nil {
 			t.Errorf("%s: the job with the long name was accepted", runtime)
 		}
@@ -67,14 +65,11 @@ func TestDryRunOutageAdmitsWithWarning(t *testing.T) {
 	jobSet := e.cluster.Process("jobset-manager")
 	check.Must(t, jobSet.Signal(syscall.SIGSTOP))
 	defer func() {
-		if err := jobSet.Signal(syscall.SIGCONT); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, jobSet.Signal(syscall.SIGCONT))
 	}()
 	c, got := e.withWarnings(t)
-	if err := c.Create(t.Context(), job(ns, "j"), client.DryRunAll); err != nil {
-		t.Errorf("refused while JobSet's webhook does not answer: %v", err)
-	}
+	check.Equal(t, nil, c.Create(t.Context(), job(ns, "j"), client.DryRunAll),
+		"refused while JobSet's webhook does not answer")
 	if len(got.All()) == 0 || !strings.HasPrefix(got.All()[0], "cannot check the JobSet: ") {
 		t.Errorf("warnings %q", got.All())
 	}
@@ -106,9 +101,7 @@ func TestMissingRightsAdmitWithWarning(t *testing.T) {
 		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
 	})
 	warnings, err := v.ValidateCreate(t.Context(), j)
-	if err != nil {
-		t.Errorf("refused because the agent lacks rights: %v", err)
-	}
+	check.Equal(t, nil, err, "refused because the agent lacks rights")
 	for i, want := range []string{
 		`cannot check the JobSet: jobsets.jobset.x-k8s.io "j" is forbidden: User "nobody" cannot `,
 		`cannot check pods of replicated job "node": pods is forbidden: User "nobody" cannot create `,

@@ -184,16 +184,11 @@ func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
 			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}}
 		}},
 	} {
-		if err := e.patch(t, user, copied, step.do); err != nil {
-			t.Errorf("a change of %s is refused: %v", step.name, err)
-		}
+		check.Equal(t, nil, e.patch(t, user, copied, step.do), "a change of %s is refused", step.name)
 	}
-	if err := user.Delete(t.Context(), copied); err != nil {
-		t.Errorf("the deletion is refused: %v", err)
-	}
-	if err := e.patch(t, user, copied, func(j *trainer.TrainJob) { j.Finalizers = nil }); err != nil {
-		t.Errorf("a finalizer of a copy that is being deleted may not go: %v", err)
-	}
+	check.Equal(t, nil, user.Delete(t.Context(), copied), "the deletion is refused")
+	check.Equal(t, nil, e.patch(t, user, copied, func(j *trainer.TrainJob) { j.Finalizers = nil }),
+		"a finalizer of a copy that is being deleted may not go")
 }
 
 // TestWhoKeepsLeasesWritesMarks: hub and agent, with the rights from config, and admins may write marks.
@@ -207,15 +202,11 @@ func TestWhoKeepsLeasesWritesMarks(t *testing.T) {
 		for _, writer := range []client.Client{who, e.as(t, theAgent)} {
 			for _, value := range []string{"3.1", ""} {
 				mark := with(nil, map[string]string{v1alpha1.AnnotationFenced: value})
-				if err := e.patch(t, writer, copied, mark); err != nil {
-					t.Errorf("the mark %q cannot be written: %v", value, err)
-				}
+				check.Equal(t, nil, e.patch(t, writer, copied, mark), "the mark %q cannot be written", value)
 			}
 		}
 		release := func(j *trainer.TrainJob) { j.Labels, j.Annotations = nil, nil }
-		if err := e.patch(t, who, copied, release); err != nil {
-			t.Errorf("an unknown copy cannot be released: %v", err)
-		}
+		check.Equal(t, nil, e.patch(t, who, copied, release), "an unknown copy cannot be released")
 	}
 }
 
@@ -244,9 +235,7 @@ func TestFencedCopyStaysSuspended(t *testing.T) {
 		"finalizers": func(j *trainer.TrainJob) { j.Finalizers = []string{"test.dev/hold"} },
 		"no longer":  func(j *trainer.TrainJob) { j.Finalizers = nil },
 	} {
-		if err := e.patch(t, e.as(t, aUser), fenced, change); err != nil {
-			t.Errorf("a change of %s is refused: %v", name, err)
-		}
+		check.Equal(t, nil, e.patch(t, e.as(t, aUser), fenced, change), "a change of %s is refused", name)
 	}
 }
 
@@ -267,9 +256,7 @@ func TestFencedCopyGoesOn(t *testing.T) {
 			}
 		}
 		for i, step := range steps {
-			if err := step(); err != nil {
-				t.Errorf("%s: write %d is refused: %v", name, i, err)
-			}
+			check.Equal(t, nil, step(), "%s: write %d is refused", name, i)
 		}
 	}
 }
@@ -288,8 +275,6 @@ func TestMarkedCopyThatIsNotSuspended(t *testing.T) {
 		func(j *trainer.TrainJob) { j.Finalizers = nil },
 		func(j *trainer.TrainJob) { j.Spec.Suspend = new(true) },
 	} {
-		if err := e.patch(t, e.as(t, theAgent), copied, change); err != nil {
-			t.Errorf("a write is refused: %v", err)
-		}
+		check.Equal(t, nil, e.patch(t, e.as(t, theAgent), copied, change), "a write is refused")
 	}
 }

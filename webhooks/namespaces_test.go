@@ -86,9 +86,8 @@ func TestProtectedNamespaceOfAWorker(t *testing.T) {
 			runtime.Spec = source.Spec
 			checkProtected(t, who+" creates a runtime", writer.Create(t.Context(), runtime, client.DryRunAll), ns)
 		}
-		if err := e.Create(t.Context(), job(ns, "admins", suspended), client.DryRunAll); err != nil {
-			t.Errorf("who may create pods in %s may not create TrainJobs: %v", ns, err)
-		}
+		check.Equal(t, nil, e.Create(t.Context(), job(ns, "admins", suspended), client.DryRunAll),
+			"who may create pods in %s may not create TrainJobs", ns)
 	}
 }
 
@@ -115,11 +114,7 @@ func TestRunningCopyOfAProtectedNamespace(t *testing.T) {
 		{"suspends it", func(j *trainer.TrainJob) { j.Spec.Suspend = new(true) }},
 		{"answers a challenge", with(nil, copyAnnotations)},
 	} {
-		if err := e.patch(t, hub, copied, step.change); err != nil {
-			t.Errorf("the hub %s: %v", step.what, err)
-		}
+		check.Equal(t, nil, e.patch(t, hub, copied, step.change), "the hub %s", step.what)
 	}
-	if err := hub.Delete(t.Context(), copied); err != nil {
-		t.Errorf("the hub deletes it: %v", err)
-	}
+	check.Equal(t, nil, hub.Delete(t.Context(), copied), "the hub deletes it")
 }

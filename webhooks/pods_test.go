@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -82,17 +81,13 @@ func TestPodsAreAsAdmitted(t *testing.T) {
 	want := map[string]any{
 		"name": "node", "cpu": "250m", "gpu": "2", "memory": "120Mi", "selector": "yes", "image": "", "environment": 0,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the pod is not as admitted (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, got, "the pod is not as admitted")
 	tolerated := map[string]corev1.TaintEffect{}
 	for _, toleration := range spec.Tolerations {
 		tolerated[toleration.Key] = toleration.Effect
 	}
 	for _, key := range []string{"sandbox", "nvidia.com/gpu"} { // The second comes from ExtendedResourceToleration.
-		if tolerated[key] != corev1.TaintEffectNoSchedule {
-			t.Errorf("tolerations %v lack %q", spec.Tolerations, key)
-		}
+		check.Equal(t, corev1.TaintEffectNoSchedule, tolerated[key], "tolerations %v lack %q", spec.Tolerations, key)
 	}
 	if names := e.contents(t, ns); len(names) > 0 {
 		t.Errorf("the question left something: %q", names)

@@ -115,9 +115,7 @@ func TestStatusPatches(t *testing.T) {
 			refused: "status.conditions[Suspended].lastTransitionTime: Invalid value: \"2026-05-04T10:00:00Z\": rule TransitionTimeDoesNotGoBack",
 		},
 	})
-	if got := refusals(t, "trainjob-status", "EndIsFinal") - broken; got != 2 {
-		t.Errorf("refusals by EndIsFinal that were counted: got %v, want 2", got)
-	}
+	check.Equal(t, 2, refusals(t, "trainjob-status", "EndIsFinal")-broken, "refusals by EndIsFinal that were counted")
 }
 
 // TestMirrorsStatus: a controller of another cluster writes the whole status, with the resource version that it read.

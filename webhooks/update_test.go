@@ -130,9 +130,7 @@ func TestPatchesChangeOnlyWhileNoPodRuns(t *testing.T) {
 		pod.Status.Phase = corev1.PodFailed
 		check.Must(t, e.Status().Update(t.Context(), &pod))
 	}
-	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
-		t.Errorf("the pods have ended, and the patch is refused: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, queued(selecting("a"), true)), "the pods have ended, and the patch is refused")
 }
 
 func TestPatchAndResumeInOneRequest(t *testing.T) {
@@ -142,9 +140,8 @@ func TestPatchAndResumeInOneRequest(t *testing.T) {
 	e.awaitJobSet(t, j, jobSetSuspended)
 	check.Must(t, update(t, e, j, queued(selecting("a"), false)))
 	js := e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { return !jobSetSuspended(js) })
-	if got := js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"]; got != "a" {
-		t.Errorf("the JobSet was resumed with the node selector %q", got)
-	}
+	check.Equal(t, "a", js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"],
+		"the JobSet was resumed with the node selector")
 }
 
 // liveJobSet is an API server that has this JobSet.
@@ -199,9 +196,8 @@ func TestPatchAndSuspendInOneRequest(t *testing.T) {
 		t.Fatalf("refused: %v", err)
 	}
 	js := e.awaitJobSet(t, j, jobSetSuspended)
-	if got := js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"]; got != "a" {
-		t.Errorf("the JobSet was suspended with the node selector %q", got)
-	}
+	check.Equal(t, "a", js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"],
+		"the JobSet was suspended with the node selector")
 }
 
 func TestImmutablePatchOfNeverStartedJobSet(t *testing.T) {
@@ -220,9 +216,7 @@ func TestImmutablePatchOfNeverStartedJobSet(t *testing.T) {
 	if !apierrors.IsInvalid(err) {
 		t.Fatalf("JobSet does not refuse what this test is about: %v", err)
 	}
-	if err := update(t, e, j, queued(preferring(1), true)); err != nil {
-		t.Errorf("refused: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, queued(preferring(1), true)), "refused")
 	e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { // The controller decides the same.
 		return js.DeletionTimestamp == nil && js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity != nil
 	})
@@ -245,9 +239,7 @@ func TestImmutablePatchOfStartedJobSetIsRefused(t *testing.T) {
 			t.Fatal(name)
 		}
 	}
-	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
-		t.Errorf("what JobSet can take is refused: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, queued(selecting("a"), true)), "what JobSet can take is refused")
 }
 
 func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
@@ -265,12 +257,10 @@ func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
 		err := e.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "mine"}, &trainer.TrainingRuntime{})
 		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue())
 	})
-	if err := update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }); err != nil {
-		t.Errorf("the job cannot be resumed: %v", err)
-	}
-	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
-		t.Errorf("a job that others manage cannot be patched while there is no runtime here: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }),
+		"the job cannot be resumed")
+	check.Equal(t, nil, update(t, e, j, queued(selecting("a"), true)),
+		"a job that others manage cannot be patched while there is no runtime here")
 	check.Must(t, e.Delete(t.Context(), j))
 	going := e.get(t, j)
 	changed := going.DeepCopy()
@@ -278,9 +268,8 @@ func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
 	if _, err := v.ValidateUpdate(t.Context(), going, changed); err != nil {
 		t.Errorf("a job that is going is looked at: %v", err)
 	}
-	if err := update(t, e, j, func(j *trainer.TrainJob) { controllerutil.RemoveFinalizer(j, heldFinalizer) }); err != nil {
-		t.Errorf("the finalizer cannot be removed: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, func(j *trainer.TrainJob) { controllerutil.RemoveFinalizer(j, heldFinalizer) }),
+		"the finalizer cannot be removed")
 	eventually(t, "job to go", func(g gomega.Gomega) {
 		g.Expect(apierrors.IsNotFound(e.Get(t.Context(), client.ObjectKeyFromObject(j), j))).To(gomega.BeTrue())
 	})
@@ -298,9 +287,8 @@ func TestSnapshotCountsForPatches(t *testing.T) {
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
 	check.Must(t, err)
 	try := func(when string) {
-		if err := update(t, e, j, queued(selecting(when), true)); err != nil {
-			t.Errorf("runtime %s: a patch of what the job was built from is refused: %v", when, err)
-		}
+		check.Equal(t, nil, update(t, e, j, queued(selecting(when), true)),
+			"runtime %s: a patch of what the job was built from is refused", when)
 		wantFaults(t, update(t, e, j, queued(patched("acme.io/queue", "worker", trainer.PodSpecPatch{}), true)),
 			"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "worker": the replicated jobs of runtime "mine" are: "node"`)
 	}
@@ -320,8 +308,7 @@ func TestOnlyWhatChangesIsChecked(t *testing.T) {
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
 	check.Must(t, err)
 	queue := patched("acme.io/queue", "worker", trainer.PodSpecPatch{NodeSelector: map[string]string{"pool": "a"}})
-	if err := update(t, e, j, queued(queue, true)); err != nil {
-		t.Errorf("a queue cannot patch because another patch has become wrong: %v", err)
-	}
+	check.Equal(t, nil, update(t, e, j, queued(queue, true)),
+		"a queue cannot patch because another patch has become wrong")
 	wantFaults(t, update(t, e, j, queued(selecting("a"), true)), "spec.runtimePatches[1]."+inFirstStep+`name: Not found: "node"`)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestDigest(t *testing.T) {
@@ -53,16 +55,13 @@ func TestDigest(t *testing.T) {
 			before := newJob()
 			after := newJob()
 			tc.change(after)
-			if changed := Digest(before) != Digest(after); changed != tc.counts {
-				t.Errorf("%s: the digest has changed: %t, want %t", tc.reason, changed, tc.counts)
-			}
+			check.Equal(t, tc.counts, Digest(before) != Digest(after), "%s: the digest has changed", tc.reason)
 		})
 	}
 	job := newJob()
 	spec(job)["runtimePatches"] = []any{map[string]any{"manager": KueueManager}, map[string]any{"manager": "me"}}
 	before := job.DeepCopy()
 	Digest(job)
-	if got, want := len(spec(job)["runtimePatches"].([]any)), len(spec(before)["runtimePatches"].([]any)); got != want {
-		t.Errorf("Digest has changed its argument: %d runtimePatches, want %d", got, want)
-	}
+	check.Equal(t, len(spec(before)["runtimePatches"].([]any)), len(spec(job)["runtimePatches"].([]any)),
+		"Digest has changed its argument: runtimePatches")
 }

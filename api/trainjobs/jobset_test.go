@@ -12,6 +12,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestHasStarted(t *testing.T) {
@@ -74,9 +75,7 @@ func TestHasStarted(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := trainjobs.HasStarted(tc.jobSet, tc.jobs); got != tc.want {
-				t.Errorf("%s\ngot %t, want %t", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, trainjobs.HasStarted(tc.jobSet, tc.jobs), "%s", tc.reason)
 		})
 	}
 }

@@ -50,9 +50,7 @@ func TestQueuedByKueue(t *testing.T) {
 			job := New()
 			job.SetLabels(map[string]string{v1alpha1.LabelLocalQueue: test.queue})
 			job.Object["spec"] = map[string]any{"suspend": test.suspended, "runtimePatches": test.patches}
-			if got := QueuedByKueue(job); got != test.want {
-				t.Errorf("QueuedByKueue() = %t, want %t: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, QueuedByKueue(job), "QueuedByKueue(): %s", test.reason)
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -98,9 +97,7 @@ func TestPackedSpec(t *testing.T) {
 				"queue":       func(job *unstructured.Unstructured) any { return QueuedByKueue(job) },
 				"copied spec": func(job *unstructured.Unstructured) any { return Spec(job.DeepCopy()) },
 			} {
-				if diff := cmp.Diff(read(sent), read(job)); diff != "" {
-					t.Errorf("%s differs in the cache (-sent +cached):\n%.2000s", what, diff)
-				}
+				check.Diff(t, read(sent), read(job), fmt.Sprintf("%s differs in the cache", what))
 			}
 		})
 	}

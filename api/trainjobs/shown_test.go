@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // What the hub stores of a worker's words is bounded by bytes. Everything passes that fits.
@@ -101,19 +103,13 @@ func TestShownStatus(t *testing.T) {
 			}
 			before := copy.DeepCopy()
 			shown, cut := ShownStatus(copy)
-			if diff := cmp.Diff(test.want, shown); diff != "" {
-				t.Errorf("%s (-want +got):\n%.2000s", test.reason, diff)
-			}
-			if cut != test.cut {
-				t.Errorf("cut is %t, want %t: %s", cut, test.cut, test.reason)
-			}
+			check.Diff(t, test.want, shown, test.reason)
+			check.Equal(t, test.cut, cut, "cut: %s", test.reason)
 			encoded, err := json.Marshal(shown)
 			if err != nil || len(encoded) > MaxStatus {
 				t.Errorf("it has %d bytes (%v), want at most %d", len(encoded), err, MaxStatus)
 			}
-			if diff := cmp.Diff(before, copy); diff != "" {
-				t.Errorf("the copy belongs to a cache, and was changed:\n%.2000s", diff)
-			}
+			check.Diff(t, before, copy, "the copy belongs to a cache, and was changed")
 		})
 	}
 }

@@ -50,9 +50,7 @@ func TestReasonKindOf(t *testing.T) {
 	} {
 		kind := v1alpha1.ReasonKindOf(reason)
 		got := consequences{kind.IsForRoom(), kind.KeepsOffList(), kind.IsListed(), kind.HoldsBack(), kind.ShowsWorkers(), kind.NeedsRepair()}
-		if got != want {
-			t.Errorf("%q is of kind %s: %+v, want %+v", reason, kind, got, want)
-		}
+		check.Equal(t, want, got, "%q is of kind %s", reason, kind)
 	}
 }
 

@@ -45,12 +45,8 @@ func TestWorkerClusterReadiness(t *testing.T) {
 		if reason != "" {
 			worker.Status.Conditions = []metav1.Condition{{Type: v1alpha1.WorkerClusterReady, Reason: reason}}
 		}
-		if got := worker.Status.ReadyReason(); got != reason {
-			t.Errorf("ReadyReason() = %q, want %q", got, reason)
-		}
-		if got := (reading{worker.Status.Answers(), worker.IsExpected()}); got != want {
-			t.Errorf("%q: a worker is read as %+v, want %+v", reason, got, want)
-		}
+		check.Equal(t, reason, worker.Status.ReadyReason(), "ReadyReason()")
+		check.Equal(t, want, (reading{worker.Status.Answers(), worker.IsExpected()}), "%q: a worker is read as", reason)
 		worker.DeletionTimestamp = &metav1.Time{}
 		if worker.IsExpected() {
 			t.Errorf("%q: the manager waits for a worker that is being deleted", reason)

@@ -25,9 +25,7 @@ func TestProtectedNamespaces(t *testing.T) {
 		"trainyard-system": true, "kubeflow-system": true, "kueue-system": true, "jobset-system": false, "kube-ml": false,
 		"default": false, "kube": false, "kubeflow": false, "ours-too": false, "gitops-2": false, "istio": false,
 	} {
-		if got := o.protected(namespace); got != want {
-			t.Errorf("protected(%q) = %t, want %t", namespace, got, want)
-		}
+		check.Equal(t, want, o.protected(namespace), "protected(%q)", namespace)
 	}
 }
 
@@ -38,9 +36,7 @@ func TestNamespaceLabels(t *testing.T) {
 		"pod-security.kubernetes.io/enforce": true, "pod-security.kubernetes.io/warn-version": true, "team": true, "istio.io/rev": true,
 		"teams": false, "kubernetes.io/metadata.name": false, "trainyard.dev/propagated-by": false,
 	} {
-		if got := o.carriesLabel(key); got != want {
-			t.Errorf("carriesLabel(%q) = %t, want %t", key, got, want)
-		}
+		check.Equal(t, want, o.carriesLabel(key), "carriesLabel(%q)", key)
 	}
 }
 
@@ -50,9 +46,7 @@ func TestUnsentLabels(t *testing.T) {
 	for key, want := range map[string]bool{
 		"owner": true, "deploy.example.com/stack": true, "owners": false, "example.com/stack": false,
 	} {
-		if got := o.unsent(key); got != want {
-			t.Errorf("unsent(%q) = %t, want %t", key, got, want)
-		}
+		check.Equal(t, want, o.unsent(key), "unsent(%q)", key)
 	}
 }
 
@@ -176,9 +170,7 @@ func TestValidateClusterProfiles(t *testing.T) {
 func TestPropertiesThatBecomeLabels(t *testing.T) {
 	o := clusterProfileOptions{properties: []string{"region", "gpu.example.com/*"}}
 	for name, want := range map[string]bool{"region": true, "regional": false, "gpu.example.com/product": true, "nodes": false} {
-		if got := o.property(name); got != want {
-			t.Errorf("property %q becomes a label: %t, want %t", name, got, want)
-		}
+		check.Equal(t, want, o.property(name), "property %q becomes a label", name)
 	}
 	if (&clusterProfileOptions{}).property("region") {
 		t.Error("a property becomes a label that nobody asked for")

@@ -47,9 +47,7 @@ func TestWebhooksOfAStandby(t *testing.T) {
 	for _, name := range []string{"torch-distributed", "deepspeed-distributed"} {
 		good := newJob("default", "good", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = name })
 		w.warnings.Take()
-		if err := w.admin.Create(t.Context(), good, client.DryRunAll); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.Equal(t, nil, w.admin.Create(t.Context(), good, client.DryRunAll), "%s", name)
 		if texts := w.warnings.Take(); !strings.Contains(texts, "no WorkerCluster is registered") || strings.Contains(texts, "cannot check") {
 			t.Errorf("%s: warnings %q", name, texts)
 		}
@@ -57,9 +55,7 @@ func TestWebhooksOfAStandby(t *testing.T) {
 	check.Must(t, w.admin.Create(t.Context(), newJob("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.Name = "none"
 	})))
-	if texts := w.warnings.Take(); texts != "" {
-		t.Errorf("a job of the hub's own controller has warnings: %q", texts)
-	}
+	check.Equal(t, "", w.warnings.Take(), "a job of the hub's own controller has warnings")
 
 	for _, m := range []*stage.Program{leader, standby} {
 		if log := m.Log(t); strings.Contains(log, "forbidden") || strings.Contains(log, "not leading") {
@@ -101,13 +97,9 @@ func TestUnmodifiedClients(t *testing.T) {
 	} {
 		job := newJob("unmodified", name, change)
 		check.Must(t, w.admin.Create(t.Context(), job))
-		if got := *job.Spec.ManagedBy; got != v1alpha1.ManagedByBuiltIn {
-			t.Errorf("%s: spec.managedBy is %q", name, got)
-		}
+		check.Equal(t, v1alpha1.ManagedByBuiltIn, *job.Spec.ManagedBy, "%s: spec.managedBy", name)
 	}
-	if texts := w.warnings.Take(); texts != "" {
-		t.Errorf("jobs that stay have warnings: %q", texts)
-	}
+	check.Equal(t, "", w.warnings.Take(), "jobs that stay have warnings")
 }
 
 // TestChangeOfAPlacedJob: the API server refuses a change that would reach no copy, and takes it when the job is
@@ -143,14 +135,10 @@ func TestWebhooksFailOpen(t *testing.T) {
 	check.Must(t, standby.Stop())
 	w.warnings.Take()
 	check.Must(t, w.admin.Create(t.Context(), newJob("open", "unchecked", reservedEnv)))
-	if texts := w.warnings.Take(); texts != "" {
-		t.Errorf("warnings %q", texts)
-	}
+	check.Equal(t, "", w.warnings.Take(), "warnings")
 	job := newJob("open", "unmodified", unmanaged)
 	check.Must(t, w.admin.Create(t.Context(), job))
-	if *job.Spec.ManagedBy != v1alpha1.ManagedByBuiltIn {
-		t.Errorf("somebody has set %q", *job.Spec.ManagedBy)
-	}
+	check.Equal(t, v1alpha1.ManagedByBuiltIn, *job.Spec.ManagedBy, "somebody has set")
 	if texts := w.warnings.Take(); !strings.Contains(texts, "this TrainJob is not dispatched although its namespace has the label trainyard.dev/dispatch") {
 		t.Errorf("warnings %q", texts)
 	}
@@ -163,11 +151,9 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: webhookService + "-cert"}}
 	check.Must(t, w.admin.Delete(t.Context(), secret))
 	t.Cleanup(func() { // As config/webhook-hub has it.
-		if err := w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		check.Must(t, w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: secret.Namespace, Name: secret.Name,
-		}}); err != nil {
-			t.Error(err)
-		}
+		}}))
 	})
 	m := w.start(t, w.serving()...)
 	eventually(t, "log", func(g gomega.Gomega) {
@@ -196,9 +182,8 @@ func TestManagerMayOnlyTry(t *testing.T) {
 	jobSet.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pt"}, Template: pod}
 	for _, object := range []client.Object{jobSet, template} {
-		if err := asManager.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll); err != nil {
-			t.Errorf("dry run: %v", err)
-		}
+		check.Equal(t, nil, asManager.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll),
+			"dry run")
 		eventually(t, "the policy to refuse", func(g gomega.Gomega) {
 			copy := object.DeepCopyObject().(client.Object)
 			err := asManager.Create(t.Context(), copy)

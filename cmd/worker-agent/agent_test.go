@@ -106,12 +106,8 @@ func TestStopReleasesLease(t *testing.T) {
 	check.Must(t, a.Signal(syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	if err := a.Wait(ctx); err != nil {
-		t.Errorf("exit: %v", err)
-	}
-	if got := leaseHolder(t); got != "" {
-		t.Errorf("the lease is still held by %q", got)
-	}
+	check.Equal(t, nil, a.Wait(ctx), "exit")
+	check.Equal(t, "", leaseHolder(t), "the lease is still held by")
 }
 
 // TestMissingCRDsAreAwaited checks that an agent without its CRDs is alive, names them, and works as soon as they are
@@ -286,14 +282,11 @@ func TestToyTrain(t *testing.T) {
 			"PET_NNODES": "2", "PET_NODE_RANK": fmt.Sprint(rank), "PET_NPROC_PER_NODE": "1",
 			"PET_MASTER_ADDR": "toy-train-node-0-0.toy-train", "PET_MASTER_PORT": "29500",
 		} {
-			if values[name] != want {
-				t.Errorf("rank %d has %s=%q, want %q", rank, name, values[name], want)
-			}
+			check.Equal(t, want, values[name], "rank %d has %s", rank, name)
 		}
 		// The arguments name this label by its field path.
-		if name := pod.Labels["jobset.sigs.k8s.io/jobset-name"]; name != "toy-train" {
-			t.Errorf("rank %d writes its checkpoints for %q", rank, name)
-		}
+		check.Equal(t, "toy-train", pod.Labels["jobset.sigs.k8s.io/jobset-name"],
+			"rank %d writes its checkpoints for", rank)
 	}
 	eventually(t, j.Name+" to complete", func(g gomega.Gomega) {
 		g.Expect(conditionsOf(g, t, j)).To(gomega.Equal("Complete=True"))

@@ -218,9 +218,7 @@ func checkPods(t *testing.T, j *trainer.TrainJob, c runtimeCase, pods map[string
 		check.Diff(t, expand.Replace(strings.Join(c.command, "\n")), strings.Join(container.Command, "\n"), "command")
 	}
 	for step, uri := range c.loads {
-		if got := env(pods[step][0])["STORAGE_URI"]; got != uri {
-			t.Errorf("%s loads %q, want %q", step, got, uri)
-		}
+		check.Equal(t, uri, env(pods[step][0])["STORAGE_URI"], "%s loads", step)
 	}
 	checkSharedVolume(t, c, pods)
 	checkHosts(t, c, pods, expand)

@@ -165,9 +165,7 @@ func createJob(t *testing.T, name string, changes ...func(*trainer.TrainJob)) *t
 	j := stage.NewTrainJob(metav1.NamespaceDefault, name, changes...)
 	check.Must(t, world.client.Create(t.Context(), j))
 	t.Cleanup(func() { // The agent of the next test must not finish it.
-		if err := client.IgnoreNotFound(world.client.Delete(context.Background(), j)); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, client.IgnoreNotFound(world.client.Delete(context.Background(), j)))
 	})
 	return j
 }

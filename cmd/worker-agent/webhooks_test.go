@@ -183,9 +183,8 @@ func TestWebhooksWithoutAgents(t *testing.T) {
 	if err := apply("TrainingRuntime", "new", held, runtimeSpec); err == nil {
 		t.Error("a new runtime was accepted")
 	}
-	if err := apply("TrainingRuntime", "unchecked", unchecked, runtimeSpec); err != nil {
-		t.Errorf("a runtime that is not to be validated: %v", err)
-	}
+	check.Equal(t, nil, apply("TrainingRuntime", "unchecked", unchecked, runtimeSpec),
+		"a runtime that is not to be validated")
 }
 
 // TestMissingSecretIsNamed checks that an agent without the Secret of config/webhook ends and says so.
@@ -240,9 +239,7 @@ func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error
 	t.Cleanup(func() {
 		_, err := world.cluster.Kubectl(context.Background(), "delete", "--ignore-not-found",
 			"mutatingwebhookconfiguration/"+webhookConfiguration, "validatingwebhookconfiguration/"+webhookConfiguration)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Must(t, err)
 	})
 	check.Must(t, world.cluster.ApplyObjects(t.Context(), objects...))
 }

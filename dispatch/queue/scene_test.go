@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // scene is a queue and its fleet. The label team of a job selects its policy from newPolicies.
@@ -112,9 +112,7 @@ func (s *scene) answers() (answers []string) {
 
 func (s *scene) check(t *testing.T, what string, want, got []string) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Fatalf("%s (-want +got):\n%s", what, diff)
-	}
+	check.Diff(t, want, got, what, cmpopts.EquateEmpty())
 }
 
 // act is one event, and then a pass.
@@ -170,7 +168,5 @@ func (s *scene) calm(t *testing.T) {
 	if outcomes := s.Pass(s.now, s.fleet); len(outcomes) > 0 {
 		t.Errorf("passing again says of %s: %+v", outcomes[0].Job.Name, outcomes[0].Decision)
 	}
-	if s.asked != before {
-		t.Errorf("passing again asks the fleet %d questions", s.asked-before)
-	}
+	check.Equal(t, before, s.asked, "passing again asks the fleet %d questions", s.asked-before)
 }

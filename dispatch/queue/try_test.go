@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestTry: Try gives a job the answer that it would get on the waiting list, on another worker than its own. Try
@@ -101,9 +102,7 @@ func TestFitsEmpty(t *testing.T) {
 			s.pass(0)
 			tc.job.name = "waiting"
 			s.stand(tc.job)
-			if got := s.FitsEmpty(key("waiting"), s.fleet); got != tc.want {
-				t.Errorf("FitsEmpty() = %t, want %t: %s", got, tc.want, tc.reason)
-			}
+			check.Equal(t, tc.want, s.FitsEmpty(key("waiting"), s.fleet), "FitsEmpty(): %s", tc.reason)
 		})
 	}
 }

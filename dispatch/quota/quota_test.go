@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -106,9 +107,7 @@ func TestAvailable(t *testing.T) {
 				}
 			}
 			for queue, want := range test.most {
-				if got := mustQueue(t, tree, queue).Most(h100); got != want {
-					t.Errorf("%s: %s has at most %d, want %d", test.reason, queue, got, want)
-				}
+				check.Equal(t, want, mustQueue(t, tree, queue).Most(h100), "%s: %s has at most", test.reason, queue)
 			}
 		})
 	}
@@ -167,12 +166,8 @@ func TestWithout(t *testing.T) {
 	if got := mustQueue(t, tree.Without(func(job types.NamespacedName) bool { return job == one }), "a").Available(h100); got != 3 {
 		t.Errorf("without one job: %d, want 3", got)
 	}
-	if got := mustQueue(t, tree.Empty(), "a").Available(h100); got != 8 {
-		t.Errorf("empty: %d, want 8", got)
-	}
-	if got := mustQueue(t, tree, "a").Available(h100); got != 1 {
-		t.Errorf("the tree has changed: %d, want 1", got)
-	}
+	check.Equal(t, 8, mustQueue(t, tree.Empty(), "a").Available(h100), "empty")
+	check.Equal(t, 1, mustQueue(t, tree, "a").Available(h100), "the tree has changed")
 	if reserved, queue := tree.Reserved(one); !reserved || queue != "a" {
 		t.Errorf("one: %t %q", reserved, queue)
 	}
@@ -231,9 +226,7 @@ func TestHostileTrees(t *testing.T) {
 				t.Errorf("%s: New takes %s", test.reason, took)
 			}
 			_, got := tree.Queue(types.NamespacedName{Namespace: "ns", Name: "a"})
-			if got != test.want {
-				t.Errorf("%s: %q, want %q", test.reason, got, test.want)
-			}
+			check.Equal(t, test.want, got, "%s", test.reason)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestCopiedPhase(t *testing.T) {
@@ -53,9 +54,7 @@ func TestCopiedPhase(t *testing.T) {
 		"Done": {reason: "nothing is left to start", now: v1alpha1.DispatchStatus{Steps: steps(done, done), Restarts: 1}, want: v1alpha1.PhaseRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := CopiedPhase(&test.shown, &test.now); got != test.want {
-				t.Errorf("CopiedPhase() = %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, CopiedPhase(&test.shown, &test.now), "CopiedPhase(): %s", test.reason)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestRelationOf(t *testing.T) {
@@ -62,9 +63,8 @@ func TestRelationOf(t *testing.T) {
 			if test.attempt != "" {
 				copy.Annotations[v1alpha1.AnnotationAttempt] = test.attempt
 			}
-			if got := RelationOf(test.dispatch, copy, Known{HubID: "hub", CopyUID: test.known}); got != test.want {
-				t.Errorf("RelationOf() = %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, RelationOf(test.dispatch, copy, Known{HubID: "hub", CopyUID: test.known}),
+				"RelationOf(): %s", test.reason)
 		})
 	}
 }

@@ -26,9 +26,7 @@ func TestShorten(t *testing.T) {
 		"NotWithinAGlyph": {words: "012345äöüxyz", want: "012345..."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Shorten(test.words, 10); got != test.want {
-				t.Errorf("Shorten() = %q, want %q", got, test.want)
-			}
+			check.Equal(t, test.want, Shorten(test.words, 10), "Shorten()")
 		})
 	}
 }
@@ -147,9 +145,7 @@ func TestClearWorkerLost(t *testing.T) {
 func TestClearEvicting(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
 	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: " words\n"})
-	if d.Spec.Eviction.Message != "words" {
-		t.Errorf("the eviction says %q", d.Spec.Eviction.Message)
-	}
+	check.Equal(t, "words", d.Spec.Eviction.Message, "the eviction says")
 	SetEvicting(&d.Status, d, "words", time.Now())
 	want := v1alpha1.DispatchStatus{
 		Phase: v1alpha1.PhaseEvicting, Reason: "Drained",
@@ -157,9 +153,7 @@ func TestClearEvicting(t *testing.T) {
 	}
 	check.Diff(t, want, d.Status, "SetEvicting()", cmpopts.IgnoreTypes(metav1.Time{}))
 	ClearEvicting(&d.Status)
-	if len(d.Status.Conditions) != 0 {
-		t.Errorf("the conditions are %+v", d.Status.Conditions)
-	}
+	check.Equal(t, 0, len(d.Status.Conditions), "the conditions are %+v", d.Status.Conditions)
 	SetNoRoomElsewhere(&d.Status, d, "no room", time.Now())
 	ClearEvicting(&d.Status)
 	if !HasNoRoomElsewhere(d) {

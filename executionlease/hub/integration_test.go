@@ -217,9 +217,7 @@ func TestContactLost(t *testing.T) {
 	s.reconcile(t)
 	s.expectStopped(t, "the last challenge was not answered any more", 112*time.Second)
 	s.expectAgent(t, "contact lost", protocol.AgentAlive)
-	if answer := s.lease(t).Spec.Answer; answer != "1.2" {
-		t.Errorf("%q was answered without contact", answer)
-	}
+	check.Equal(t, "1.2", s.lease(t).Spec.Answer, "an answer without contact")
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	s.expectAgent(t, "an hour without contact", protocol.AgentAlive)

@@ -74,9 +74,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	if _, ok := s.answerer.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("a challenge of unknown age is said to be valid")
 	}
-	if s.lease(t).ResourceVersion != before.ResourceVersion {
-		t.Error("the restart has cost a write")
-	}
+	check.Equal(t, before.ResourceVersion, s.lease(t).ResourceVersion, "the restart has cost a write")
 	s.Clock.Step(10 * time.Second)
 	s.challenge(t, "1.3", v1alpha1.LeaseValid)
 	s.reconcile(t)
@@ -116,14 +114,10 @@ func TestTwoManagers(t *testing.T) {
 	s.restart()
 	s.challenge(t, "1.5", v1alpha1.LeaseValid)
 	s.reconcile(t)
-	if answer := s.lease(t).Spec.Answer; answer != "1.4" {
-		t.Errorf("%q was answered by a manager that does not lead", answer)
-	}
+	check.Equal(t, "1.4", s.lease(t).Spec.Answer, "an answer by a manager that does not lead")
 	check.Must(t, s.server.Admin.Delete(t.Context(), s.lease(t)))
 	s.reconcile(t)
-	if lease := s.lease(t); lease.Name != "" {
-		t.Error("a lease was created by a manager that does not lead")
-	}
+	check.Equal(t, "", s.lease(t).Name, "a lease was created by a manager that does not lead")
 }
 
 // TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The state of the agent says
@@ -143,9 +137,7 @@ func TestWorkersThatCannotFence(t *testing.T) {
 		t.Parallel()
 		s := newSceneWith(t, worker, account(t, worker, "reader"))
 		s.until(t, protocol.AgentForbidden)
-		if code := s.link.Status().LeaseRefusal; code != http.StatusForbidden {
-			t.Errorf("the worker refuses with %d, want 403", code)
-		}
+		check.Equal(t, http.StatusForbidden, s.link.Status().LeaseRefusal, "the worker refuses with")
 		grant(t, worker, "reader", "list", "watch")
 		gomega.NewWithT(t).Eventually(func() int { return s.link.Status().LeaseRefusal }, patience, 5*time.Millisecond).Should(gomega.BeZero())
 		// The user may read now, so the lease is absent. The user may not create it.

@@ -41,9 +41,7 @@ func TestParseChallenge(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := ParseChallenge(tc.text); got != tc.want {
-				t.Errorf("%s\ngot %+v, want %+v", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, ParseChallenge(tc.text), "%s", tc.reason)
 		})
 	}
 }
@@ -312,9 +310,7 @@ func TestAdmits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{}
 			tc.do(a)
-			if got := a.Admits(tc.copy, at(tc.at)); got != tc.want {
-				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, a.Admits(tc.copy, at(tc.at)), "%s", tc.reason)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func originOf(uid types.UID) Origin {
@@ -127,9 +129,7 @@ func TestRank(t *testing.T) {
 					}
 				}
 			}
-			if got != tc.want {
-				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, got, "%s", tc.reason)
 		})
 	}
 }
@@ -159,9 +159,7 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	for name, origin := range map[string]time.Duration{"there": -1, "not gone for so long": 20*jobsAnHour - long/(10*time.Second) + 1} {
 		second := copyState(origin)
 		second.Copy = "b"
-		if got := a.Rank(second, now); got != Repeated {
-			t.Errorf("a second copy of the job that is %s: got %s, want %s", name, got, Repeated)
-		}
+		check.Equal(t, Repeated, a.Rank(second, now), "a second copy of the job that is %s", name)
 	}
 }
 
@@ -181,9 +179,7 @@ func TestLater(t *testing.T) {
 		"Unknown": {CopyState{Origin: originOf("other"), Copy: "c1", Attempt: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := a.Later(test.copyState, now); got != test.want {
-				t.Errorf("Later() = %d, want %d", got, test.want)
-			}
+			check.Equal(t, test.want, a.Later(test.copyState, now), "Later()")
 		})
 	}
 }
@@ -239,8 +235,6 @@ func TestAttemptsAreBounded(t *testing.T) {
 		"of another namespace": copyState("quiet", 0), "that is there": there, "that went last": copyState("noisy", 2*MaxGone-1),
 	} {
 		s.Copy, s.Attempt = "b", 1
-		if got := a.Rank(s, now); got != Outdated {
-			t.Errorf("an earlier attempt of the job %s: got %s, want %s", name, got, Outdated)
-		}
+		check.Equal(t, Outdated, a.Rank(s, now), "an earlier attempt of the job %s", name)
 	}
 }

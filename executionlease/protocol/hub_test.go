@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The tables of the hub use a fenceAfter of 100 s and a margin of 20 s: 122 s from read to stopped.
@@ -340,9 +342,7 @@ func TestAgentState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := NewHub(margin)
 			tc.do(h)
-			if got := h.AgentState(); got != tc.want {
-				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, h.AgentState(), "%s", tc.reason)
 		})
 	}
 }
@@ -360,9 +360,7 @@ func TestLongest(t *testing.T) {
 	short.FenceAfter = 10 * time.Second
 	h.Read(short, at(131))
 	h.Answer(10 * time.Second)
-	if got := h.Longest(); got != fence {
-		t.Errorf("longest is %s, want %s until 132", got, fence)
-	}
+	check.Equal(t, fence, h.Longest(), "longest until 132")
 	short.Challenge, short.Answer = of(1, 5), of(1, 4)
 	h.Read(short, at(141))
 	h.Answer(10 * time.Second)

@@ -78,9 +78,7 @@ func TestAttemptsAreReadAsTheHubReadsThem(t *testing.T) {
 		"1": 1, "2147483647": 1<<31 - 1, "2147483648": 0, "9223372036854775807": 0,
 		"-1": 0, "0": 0, "": 0, "1.5": 0, "two": 0,
 	} {
-		if got := attemptOf(aCopy(annotated(v1alpha1.AnnotationAttempt, text))); got != want {
-			t.Errorf("attempt %q: got %d, want %d", text, got, want)
-		}
+		check.Equal(t, want, attemptOf(aCopy(annotated(v1alpha1.AnnotationAttempt, text))), "attempt %q", text)
 	}
 }
 
@@ -94,9 +92,7 @@ func TestAttemptIsSetBack(t *testing.T) {
 	if open, why := (&Fencer{tracker: tracker}).Gate(aCopy()); !open {
 		t.Errorf("the copy may not start: %s", why)
 	}
-	if later := tracker.later(aCopy()); later != 0 {
-		t.Errorf("the hub would be told of attempt %d", later)
-	}
+	check.Equal(t, 0, tracker.later(aCopy()), "the hub would be told of attempt")
 }
 
 // TestChangedMarksLeaveNothing: a copy names another job again and again. The tracker keeps nothing of the earlier
@@ -171,20 +167,14 @@ func TestUnknownHubsHaveNoMetrics(t *testing.T) {
 		watch.OnAdd(aCopy(labelled(v1alpha1.LabelHub, id), named("team", id)), false)
 	}
 	got := gathered(t)
-	if got["unknown_hubs"] != 1000 {
-		t.Errorf("hubs that never had a lease: got %v, want 1000", got["unknown_hubs"])
-	}
+	check.Equal(t, 1000, got["unknown_hubs"], "hubs that never had a lease")
 	for name := range got {
 		if strings.Contains(name, "forged") {
 			t.Errorf("somebody who can write labels has made the metric %s", name)
 		}
 	}
-	if name := tracker.name("forged-1"); name != "unknown" {
-		t.Errorf("a copy that is stopped would be counted for hub %q", name)
-	}
-	if name := tracker.name("hub"); name != "hub" {
-		t.Errorf("a copy of the hub would be counted for hub %q", name)
-	}
+	check.Equal(t, "unknown", tracker.name("forged-1"), "a copy that is stopped would be counted for hub")
+	check.Equal(t, "hub", tracker.name("hub"), "a copy of the hub would be counted for hub")
 }
 
 func sortedKeys[V any](of map[string]V) []string {

@@ -146,9 +146,7 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 		default:
 		}
 		cancel()
-		if err := <-stopped; err != nil {
-			t.Errorf("agent %s: %v", name, err)
-		}
+		check.Equal(t, nil, <-stopped, "agent %s", name)
 	}
 	t.Cleanup(a.stop)
 	return a

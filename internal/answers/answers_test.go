@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/trainyard/trainyard/internal/answers"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestOf(t *testing.T) {
@@ -76,9 +77,7 @@ func TestOf(t *testing.T) {
 		"NotAllowed": {reason: "the kind has no such verb", err: apierrors.NewMethodNotSupported(jobs, "patch"), want: answers.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := answers.Of(test.err); got != test.want {
-				t.Errorf("Of(%v) = %s, want %s: %s", test.err, got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, answers.Of(test.err), "Of(%v): %s", test.err, test.reason)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Whoever waits for the end of a copy reads for what. The words change only with the cause.
@@ -77,9 +78,7 @@ func TestHolders(t *testing.T) {
 		"Gone": {reason: "nothing is left", jobSet: trainjobs.NewJobSet()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := holders(test.copy, test.jobSet, test.pods); got != test.want {
-				t.Errorf("got %q, want %q: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, holders(test.copy, test.jobSet, test.pods), "%s", test.reason)
 		})
 	}
 }

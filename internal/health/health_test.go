@@ -396,9 +396,7 @@ func TestDiagnose(t *testing.T) {
 			in := Input{Pods: test.pods, Since: t0, Progress: test.progress, Seen: test.seen}
 			got, recheck := Diagnose(in, DefaultLimits(), t0.Add(test.after))
 			check.Diff(t, test.want, got, fmt.Sprintf("%s\nDiagnose()", test.reason))
-			if recheck != test.wantRecheck {
-				t.Errorf("%s\nDiagnose() is to be asked again after %s, want %s", test.reason, recheck, test.wantRecheck)
-			}
+			check.Equal(t, test.wantRecheck, recheck, "%s: Diagnose() is to be asked again after", test.reason)
 		})
 	}
 }
@@ -448,9 +446,7 @@ func TestTimeNeedsAStart(t *testing.T) {
 }
 
 func TestLimitsValidate(t *testing.T) {
-	if err := DefaultLimits().Validate(); err != nil {
-		t.Errorf("the default limits: %v", err)
-	}
+	check.Equal(t, nil, DefaultLimits().Validate(), "the default limits")
 	err := Limits{NoPodReady: -time.Second, CrashLoops: -1}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "CrashLoops is -1") || !strings.Contains(err.Error(), "NoPodReady is -1s") {
 		t.Errorf("two negative limits: %v, want both named", err)

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var key = types.NamespacedName{Namespace: "team", Name: "job"}
@@ -83,9 +85,7 @@ func TestCrashLoopDoesNotFlap(t *testing.T) {
 		t.Errorf("the condition was written %d times in nine crashes, want once", s.writes)
 	}
 	recovered := trainerPod(0, containers(ready(), restarted(9, runs(), crash)))
-	if recheck := s.at(after, CrashLoop, recovered); recheck != settle {
-		t.Errorf("asked to look again after %s, want %s", recheck, settle)
-	}
+	check.Equal(t, settle, s.at(after, CrashLoop, recovered), "asked to look again after")
 	s.at(after+settle-time.Second, CrashLoop, recovered)
 	s.at(after+settle, "", recovered)
 	s.restart()
@@ -162,9 +162,8 @@ func TestStretchesAreCountedFromWhenTheyWereSeen(t *testing.T) {
 	s := newStory(t)
 	gated := with(trainerPod(1, unbound("SchedulingGated", "")), without(""))
 	s.at(0, "", gated)
-	if recheck := s.at(10*time.Hour, "", gpuWanted()); recheck != 5*time.Minute {
-		t.Errorf("after the gate was opened: asked to look again after %s, want 5m", recheck)
-	}
+	check.Equal(t, 5*time.Minute, s.at(10*time.Hour, "", gpuWanted()),
+		"after the gate was opened: asked to look again after")
 	s.at(10*time.Hour+4*time.Minute, "", gpuWanted())
 	s.at(10*time.Hour+5*time.Minute, Unschedulable, gpuWanted())
 	s.at(10*time.Hour+6*time.Minute, "", trainerPod(1, ready()))
@@ -216,7 +215,5 @@ func TestForget(t *testing.T) {
 	}
 	m.Forget(types.NamespacedName{Name: "b"})
 	m.Forget(types.NamespacedName{Name: "unknown"})
-	if len(m.jobs) != 2 {
-		t.Errorf("%d jobs are remembered, want 2", len(m.jobs))
-	}
+	check.Equal(t, 2, len(m.jobs), "jobs that are remembered")
 }

@@ -63,9 +63,7 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 		t.Error("swept while the worker is unreachable")
 	}
 	w.untilDone(t.Context())
-	if finished != 1 {
-		t.Error("an unreachable worker was swept")
-	}
+	check.Equal(t, 1, finished, "an unreachable worker was swept")
 	connection.set(remote.Connected, second)
 	if w.over() {
 		t.Error("swept in a time of connection that has just begun")

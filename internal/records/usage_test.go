@@ -96,9 +96,7 @@ func TestProductOf(t *testing.T) {
 				node.NodeSelector = map[string]string{"nvidia.com/gpu.product": test.selected}
 			}
 			d.Spec.PodSets = []v1alpha1.PodSet{node}
-			if got := productOf(d, worker, gpus{podSet: "node", resource: nvidia}); got != test.want {
-				t.Errorf("productOf() = %q, want %q", got, test.want)
-			}
+			check.Equal(t, test.want, productOf(d, worker, gpus{podSet: "node", resource: nvidia}), "productOf()")
 		})
 	}
 }

@@ -6,6 +6,8 @@ package requeue
 import (
 	"testing"
 	"time"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // What changes all the time is written less and less often. What rests is written quickly again.
@@ -52,12 +54,8 @@ func TestPaceAfterARest(t *testing.T) {
 		now = now.Add(p.Due(now))
 		p.Note(since, now)
 	}
-	if got := p.Due(now); got != longestSpacing {
-		t.Errorf("after 50 writes without a rest, the next one may come after %v, want %v", got, longestSpacing)
-	}
+	check.Equal(t, longestSpacing, p.Due(now), "after 50 writes without a rest, the next one may come after")
 	now = now.Add(2 * longestSpacing)
 	p.Note(now, now)
-	if got := p.Due(now); got != 0 {
-		t.Errorf("after a rest, the next one may come after %v, want at once", got)
-	}
+	check.Equal(t, 0, p.Due(now), "after a rest, the next one may come after")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestAfterConflict(t *testing.T) {
@@ -59,9 +60,7 @@ func TestAfterConflict(t *testing.T) {
 func TestZeroMeansNever(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct{ a, b, want time.Duration }{{0, 0, 0}, {0, 2, 2}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}} {
-		if got := requeue.Sooner(test.a, test.b); got != test.want {
-			t.Errorf("Sooner(%d, %d) = %d, want %d", test.a, test.b, got, test.want)
-		}
+		check.Equal(t, test.want, requeue.Sooner(test.a, test.b), "Sooner(%d, %d)", test.a, test.b)
 	}
 	for _, test := range []struct{ a, b, want time.Time }{
 		{time.Time{}, now, now}, {now, time.Time{}, now}, {now, now.Add(1), now}, {now.Add(1), now, now},

@@ -4,6 +4,7 @@
 package check
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,15 @@ func Diff(t testing.TB, want, got any, what string, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Error(strings.TrimSpace(what + " (-want +got):\n" + diff))
+	}
+}
+
+// Equal fails the test if it has not got what it wants. What names the thing or gives the reason, with args as Sprintf
+// has them.
+func Equal[T comparable](t testing.TB, want, got T, what string, args ...any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %+v, want %+v", fmt.Sprintf(what, args...), got, want)
 	}
 }
 

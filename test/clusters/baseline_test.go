@@ -38,18 +38,15 @@ func TestBaseline(t *testing.T) {
 		trust, err := c.kubernetes.CoreV1().ConfigMaps(metav1.NamespaceSystem).
 			Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
 		check.Must(t, err)
-		if trust.Data["client-ca-file"] != string(c.Config.CAData) {
-			t.Errorf("cluster %q trusts another authority than its own", c.Name)
-		}
+		check.Equal(t, string(c.Config.CAData), trust.Data["client-ca-file"],
+			"cluster %q trusts another authority than its own", c.Name)
 	}
 	if got := baselines(t); len(got) != 2 {
 		t.Errorf("two clusters with the same CRDs have the baselines %v, want one, and the one without CRDs that it begins with", got)
 	}
 	startCluster(t, Options{Name: "three"})
 	got := baselines(t)
-	if len(got) != 2 {
-		t.Errorf("with a cluster without CRDs there are the baselines %v, want the same two", got)
-	}
+	check.Equal(t, 2, len(got), "with a cluster without CRDs there are the baselines %v, want the same two", got)
 	old := time.Now().Add(-baselineLife)
 	check.Must(t, os.Chtimes(got[0], old, old))
 	check.Must(t, removeOld(filepath.Dir(got[0])))

@@ -59,9 +59,8 @@ func TestRequestsWithoutRightsAreRefused(t *testing.T) {
 		resp, err := client.Get(c.Config.Host + path)
 		check.Must(t, err)
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			t.Errorf("anonymous GET %s: got %s, want 401", path, resp.Status)
-		}
+		check.Equal(t, http.StatusUnauthorized, resp.StatusCode,
+			"anonymous GET %s: got %s, want 401", path, resp.Status)
 	}
 	// With credentials, but without a role.
 	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: "default", Name: "default"}, time.Hour)

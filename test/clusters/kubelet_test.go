@@ -183,9 +183,7 @@ func TestKindLeavesTheUsersKubeconfig(t *testing.T) {
 		}
 		all = append(all, &Cluster{Name: name, Dir: dir, backend: k})
 	}
-	if err := StopAll(all...); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, StopAll(all...))
 	if got, err := os.ReadFile(mine); err != nil || string(got) != entry {
 		t.Errorf("the user's kubeconfig is now %q (%v), want %q", got, err, entry)
 	}

@@ -178,9 +178,7 @@ func TestPrograms(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			path, args := tc.programs.command("kube-scheduler", []string{"--flag"})
-			if path != tc.path {
-				t.Errorf("%s: path %s, want %s", tc.reason, path, tc.path)
-			}
+			check.Equal(t, tc.path, path, "%s: path", tc.reason)
 			check.Diff(t, tc.args, args, fmt.Sprintf("%s: arguments", tc.reason))
 			check.Diff(t, tc.openAPI, tc.programs.apiServerArgs(Options{}),
 				fmt.Sprintf("%s: arguments of the API server only", tc.reason))

@@ -85,9 +85,7 @@ func TestProcessIsFoundByName(t *testing.T) {
 			t.Errorf("%s is not among the processes that run", name)
 		}
 	}
-	if p := c.Process("nobody"); p != nil {
-		t.Errorf("got a process nobody has started: %+v", p)
-	}
+	check.Equal(t, nil, c.Process("nobody"), "got a process nobody has started")
 }
 
 func TestRunEndsProcesses(t *testing.T) {
@@ -98,27 +96,19 @@ func TestRunEndsProcesses(t *testing.T) {
 		return p
 	}
 	stopped, killed := sleep("stopped"), sleep("killed")
-	if err := stopped.Stop(); err != nil {
-		t.Error(err)
-	}
-	if err := killed.Kill(); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, stopped.Stop())
+	check.Must(t, killed.Kill())
 	for p, want := range map[*Process]syscall.Signal{stopped: syscall.SIGTERM, killed: syscall.SIGKILL} {
 		exit := new(exec.ExitError)
 		if err := p.Wait(t.Context()); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != want {
 			t.Errorf("%s: want its end by %v, got: %v", p.Name, want, err)
 		}
 	}
-	if err := stopped.Kill(); err != nil {
-		t.Errorf("kill what has ended: %v", err)
-	}
+	check.Equal(t, nil, stopped.Kill(), "kill what has ended")
 
 	ended, err := c.Run(t.Context(), "ended", "sh", "-c", "echo $KUBECONFIG")
 	check.Must(t, err)
-	if err := ended.Wait(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, ended.Wait(t.Context()))
 	if log, err := os.ReadFile(ended.LogPath); err != nil || strings.TrimSpace(string(log)) != c.KubeconfigPath {
 		t.Errorf("log has %q, want the kubeconfig's path: %v", log, err)
 	}
@@ -184,9 +174,7 @@ func TestControlplaneRun(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, stdout)
 			_ = cmd.Wait()
-			if got := cmd.ProcessState.ExitCode(); got != tc.want {
-				t.Errorf("%s: exit code %d, want %d", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, cmd.ProcessState.ExitCode(), "%s: exit code", tc.reason)
 		})
 	}
 }

@@ -249,9 +249,8 @@ func TestPropagation(t *testing.T) {
 	there := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: own.Name}}
 	current(t.Context(), gomega.NewWithT(t), worker, there)
 	for _, object := range []client.Object{created, there} {
-		if got := object.GetLabels()[v1alpha1.LabelPropagatedBy]; got != string(hubID.UID) {
-			t.Errorf("%T on the worker is labelled %q, want the hub's ID %q", object, got, hubID.UID)
-		}
+		check.Equal(t, string(hubID.UID), object.GetLabels()[v1alpha1.LabelPropagatedBy],
+			"%T on the worker is labelled: want the hub's ID %q", object, hubID.UID)
 	}
 	check.Diff(t, own.Spec, there.Spec, "runtime on the worker")
 
@@ -323,9 +322,8 @@ func TestDispatchOutlivesItsPods(t *testing.T) {
 	})
 	// Everything that could end has been told to. What is left waits for the pod.
 	copied := &trainer.TrainJob{}
-	if err := worker.Get(t.Context(), client.ObjectKeyFromObject(job), copied); err != nil {
-		t.Errorf("the copy is gone before its pod: %v", err)
-	}
+	check.Equal(t, nil, worker.Get(t.Context(), client.ObjectKeyFromObject(job), copied),
+		"the copy is gone before its pod")
 	if d := y.DispatchOf(gomega.NewWithT(t), job); string(d.Spec.Cluster) != name {
 		t.Errorf("the Dispatch says %q while the pod is on %q", d.Spec.Cluster, name)
 	}

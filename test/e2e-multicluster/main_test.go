@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -56,9 +57,8 @@ func submit(t *testing.T, job yard.Job) *trainer.TrainJob {
 		t.Fatalf("create TrainJob: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(y.Hub.Delete(context.Background(), job.TrainJob())); err != nil {
-			t.Errorf("delete TrainJob: %v", err)
-		}
+		check.Equal(t, nil, client.IgnoreNotFound(y.Hub.Delete(context.Background(), job.TrainJob())),
+			"delete TrainJob")
 		y.Eventually(t, func(g gomega.Gomega) {
 			err := y.Hub.Get(context.Background(), client.ObjectKeyFromObject(created), &v1alpha1.Dispatch{})
 			g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())

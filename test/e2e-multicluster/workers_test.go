@@ -175,9 +175,8 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 	check.Must(t, y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}))
 	expectReady(t, large, v1alpha1.ReasonConnected)
 	ends(t, job, trainer.TrainJobComplete)
-	if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
-		t.Errorf("attempt %d, want 1: revoked credentials are no reason to move a job", d.Spec.Attempt)
-	}
+	check.Equal(t, 1, y.DispatchOf(gomega.NewWithT(t), job).Spec.Attempt,
+		"attempt: want 1: revoked credentials are no reason to move a job")
 }
 
 // expectReady waits until a WorkerCluster's Ready condition has the reason, and its message the words.
@@ -244,17 +243,14 @@ func TestWorkerIsRenamed(t *testing.T) {
 			lost := meta.FindStatusCondition(y.DispatchOf(g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
 			g.Expect(lost).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonHold)))
 		})
-		if current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).DeletionTimestamp != nil {
-			t.Error("the copy is being deleted because its cluster has another name")
-		}
+		check.Equal(t, nil, current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).DeletionTimestamp,
+			"the copy is being deleted because its cluster has another name")
 	})
 	check.Must(t, y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}))
 	if uid := copied.UID; current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).UID != uid {
 		t.Error("the copy was created again")
 	}
-	if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
-		t.Errorf("attempt %d, want 1", d.Spec.Attempt)
-	}
+	check.Equal(t, 1, y.DispatchOf(gomega.NewWithT(t), job).Spec.Attempt, "attempt")
 }
 
 // The manager answers probes, and its metrics tell how long jobs wait and what workers are asked.

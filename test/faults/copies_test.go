@@ -198,9 +198,8 @@ func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
 	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.DispatchOf(g, job).DeletionTimestamp).NotTo(gomega.BeNil())
 	})
-	if err := w.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), &trainer.TrainJob{}); err != nil {
-		t.Errorf("the TrainJob is not visible while its copy exists: %v", err)
-	}
+	check.Equal(t, nil, w.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), &trainer.TrainJob{}),
+		"the TrainJob is not visible while its copy exists")
 	s.heal(worker)
 	s.gone(w.Hub, job, &trainer.TrainJob{})
 	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
@@ -264,17 +263,15 @@ func TestFaultHubRestored(t *testing.T) {
 	s.Runs(stays, west, 1)
 	s.ends(ended)
 	for _, job := range unknown {
-		if after := copyOf(gomega.NewWithT(t), east, job); after.DeletionTimestamp != nil {
-			t.Errorf("the hub deletes what it does not know: %s", job.Name)
-		}
+		check.Equal(t, nil, copyOf(gomega.NewWithT(t), east, job).DeletionTimestamp,
+			"the hub deletes what it does not know: %s", job.Name)
 	}
 
 	s.decide(east, copies)
 	adopted := s.submit(clusters.RunForever, on(east), func(job *trainer.TrainJob) { job.Name = unknown[v1alpha1.DecisionAdopt].Name })
 	s.Runs(adopted, east, 1)
-	if after := copyOf(gomega.NewWithT(t), east, adopted); after.UID != copies[v1alpha1.DecisionAdopt].UID {
-		t.Error("the adopted copy was started again")
-	}
+	check.Equal(t, copies[v1alpha1.DecisionAdopt].UID, copyOf(gomega.NewWithT(t), east, adopted).UID,
+		"the adopted copy was started again")
 	s.gone(w.Workers[east], unknown[v1alpha1.DecisionDelete], &trainer.TrainJob{})
 	s.Eventually(func(g gomega.Gomega) {
 		released := copyOf(g, east, unknown[v1alpha1.DecisionRelease])
@@ -282,9 +279,7 @@ func TestFaultHubRestored(t *testing.T) {
 		g.Expect(w.PodsOf(g, east, released)).NotTo(gomega.BeEmpty(), "it runs on")
 	})
 	// The TrainJob belongs to the worker now, and the test plays the worker's admin.
-	if err := w.Workers[east].Delete(t.Context(), copies[v1alpha1.DecisionRelease]); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, w.Workers[east].Delete(t.Context(), copies[v1alpha1.DecisionRelease]))
 	for _, job := range []*trainer.TrainJob{moved, stays} {
 		if intervals := w.Recorder.Intervals(job.UID); !intervals[len(intervals)-1].To.IsZero() {
 			t.Errorf("%s was stopped by the restore: %v", job.Name, intervals)

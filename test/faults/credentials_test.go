@@ -106,9 +106,7 @@ func TestFaultFileRotated(t *testing.T) {
 	}
 	connect := func(connection v1alpha1.Connection) {
 		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) { object.Spec.Connection = connection })
-		if err != nil {
-			t.Error(err)
-		}
+		check.Must(t, err)
 	}
 	write(good)
 	t.Cleanup(func() {
@@ -154,9 +152,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 	check.Must(t, w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	restore := func() {
 		again := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
-		if err := client.IgnoreAlreadyExists(w.Workers[worker].Create(context.Background(), again)); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, client.IgnoreAlreadyExists(w.Workers[worker].Create(context.Background(), again)))
 	}
 	t.Cleanup(restore)
 	check.Must(t, w.Workers[worker].Delete(t.Context(), binding))

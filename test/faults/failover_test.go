@@ -229,9 +229,7 @@ func TestFaultNoAgent(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, agent := range w.Agents[worker] {
-			if err := agent.Up(context.Background()); err != nil {
-				t.Error(err)
-			}
+			check.Must(t, agent.Up(context.Background()))
 		}
 		s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 	})
@@ -310,17 +308,14 @@ func TestFaultForgotten(t *testing.T) {
 				metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.AnnotationForget, id)
 			}
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		check.Must(t, err)
 	}
 	forget(string(clusterID(t, w.Workers[worker])))
 	t.Cleanup(func() { forget("") })
 	s.moves(moves, worker)
 	s.gone(w.Hub, deleted, &v1alpha1.Dispatch{})
-	if err := w.Hub.Get(t.Context(), client.ObjectKey{Name: string(deleted.UID)}, &v1alpha1.Tombstone{}); err != nil {
-		t.Errorf("nothing remembers that there is something to delete: %v", err)
-	}
+	check.Equal(t, nil, w.Hub.Get(t.Context(), client.ObjectKey{Name: string(deleted.UID)}, &v1alpha1.Tombstone{}),
+		"nothing remembers that there is something to delete")
 	s.heal(worker)
 	s.ready(worker)
 	s.cleared(worker, moves)
@@ -341,9 +336,8 @@ func TestFaultTombstone(t *testing.T) {
 	s.heal(worker)
 	s.gone(w.Hub, tombstone, tombstone)
 	s.ends(again)
-	if copied := copyOf(gomega.NewWithT(t), worker, again); copied.Labels[v1alpha1.LabelOriginUID] != string(again.UID) {
-		t.Errorf("the copy on the worker is of TrainJob %s, want that of the new one", copied.Labels[v1alpha1.LabelOriginUID])
-	}
+	check.Equal(t, string(again.UID), copyOf(gomega.NewWithT(t), worker, again).Labels[v1alpha1.LabelOriginUID],
+		"the copy on the worker is of TrainJob: want that of the new one")
 }
 
 // gracePeriod changes a worker's grace period until the test ends.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 type edit func(*v1alpha1.Dispatch)
@@ -224,9 +225,7 @@ func TestTransitions(t *testing.T) {
 			if got := record.StateOf(step.before).String() + " " + record.StateOf(step.after).String(); !strings.HasPrefix(name+" ", got+" ") {
 				t.Fatalf("the example goes from and to %q", got)
 			}
-			if err := Check(step.before, step.after); err != nil {
-				t.Error(err)
-			}
+			check.Must(t, Check(step.before, step.after))
 		})
 	}
 	for _, from := range record.States() {
@@ -409,9 +408,7 @@ func TestCheckAllows(t *testing.T) {
 		"EndedEvictions": {"placement has not looked yet", but(evicting, stops), but(evicting, ends(v1alpha1.OutcomePreempted))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := Check(test.before, test.after); err != nil {
-				t.Errorf("Check() = %v: %s", err, test.reason)
-			}
+			check.Equal(t, nil, Check(test.before, test.after), "Check(): %s", test.reason)
 		})
 	}
 }

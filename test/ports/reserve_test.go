@@ -28,12 +28,8 @@ func TestReservedPortIsForItsServerOnly(t *testing.T) {
 			if other.Port == p.Port {
 				t.Fatalf("port %d is reserved twice", p.Port)
 			}
-			if err := other.Release(); err != nil {
-				t.Error(err)
-			}
+			check.Must(t, other.Release())
 		}
 	}
-	if err := p.Release(); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, p.Release())
 }

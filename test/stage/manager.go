@@ -164,9 +164,7 @@ func RunFor(t testing.TB, mgr ctrl.Manager) (stop func()) {
 	t.Helper()
 	end := Run(mgr)
 	stop = sync.OnceFunc(func() {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, end())
 	})
 	t.Cleanup(stop)
 	return stop

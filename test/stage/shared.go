@@ -135,9 +135,7 @@ func RunProgram(t testing.TB, cluster *clusters.Cluster, name, binary string, fl
 	check.Must(t, err)
 	p := &Program{Process: process, Health: health}
 	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, p.Stop())
 		if log := p.Log(t); t.Failed() {
 			t.Logf("log of %s:\n%s", p.Name, log[max(0, len(log)-20_000):])
 		}

@@ -156,9 +156,7 @@ func TestInterruptedTrainingHasTheSameResult(t *testing.T) {
 			if tc.signal == syscall.SIGSTOP {
 				check.Must(t, nodes[tc.victim].command.Process.Kill())
 			}
-			if code := nodes[tc.victim].code(t); code != tc.code {
-				t.Errorf("%s\nit ended with code %d, want %d", tc.reason, code, tc.code)
-			}
+			check.Equal(t, tc.code, nodes[tc.victim].code(t), "%s: it ended with code", tc.reason)
 			again := start(t, folder)
 			if got := results(t, again); got != want {
 				t.Errorf("%s\nthe interrupted training has %q, the other one %q", tc.reason, got, want)

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func answered(code int32, reason metav1.StatusReason, message string) error {
@@ -43,9 +45,7 @@ func TestOnlyAnswersAboutTheObjectRefuse(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := isRefusal(tc.err); got != tc.want {
-				t.Errorf("isRefusal(%v) = %v", tc.err, got)
-			}
+			check.Equal(t, tc.want, isRefusal(tc.err), "isRefusal(%v)", tc.err)
 		})
 	}
 }
@@ -71,9 +71,7 @@ func TestRoomLater(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := roomLater(tc.message); got != tc.want {
-				t.Errorf("%s\nroomLater(%q) = %v", tc.reason, tc.message, got)
-			}
+			check.Equal(t, tc.want, roomLater(tc.message), "%s: roomLater(%q)", tc.reason, tc.message)
 		})
 	}
 }

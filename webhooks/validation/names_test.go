@@ -28,8 +28,6 @@ func TestListed(t *testing.T) {
 		`"a", "b" and 1 more`:    {"c", "b", "a"},
 		`"a10", "a2" and 1 more`: {"a2", "b", "a10"},
 	} {
-		if got := listed(names, 2); got != want {
-			t.Errorf("listed(%q) = %s, want %s", names, got, want)
-		}
+		check.Equal(t, want, listed(names, 2), "listed(%q)", names)
 	}
 }

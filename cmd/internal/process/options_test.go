@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestProfilesStayHere checks that profiles are local, unless the address names a host.
@@ -25,9 +27,7 @@ func TestProfilesStayHere(t *testing.T) {
 			o.PprofAddress = tc.address
 			var applied ctrl.Options
 			o.Apply(&applied)
-			if applied.PprofBindAddress != tc.want {
-				t.Errorf("%s\ngot %q, want %q", tc.reason, applied.PprofBindAddress, tc.want)
-			}
+			check.Equal(t, tc.want, applied.PprofBindAddress, "%s", tc.reason)
 		})
 	}
 }

@@ -91,9 +91,7 @@ func TestTenure(t *testing.T) {
 				}
 			}
 			clock.SetTime(start.Add(tc.at))
-			if got := tenure.Certain(); got != tc.want {
-				t.Errorf("%s\ngot %t, want %t", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, tenure.Certain(), "%s", tc.reason)
 		})
 	}
 }
@@ -148,9 +146,7 @@ func TestElect(t *testing.T) {
 		if config.Timeout != 0 || config.UserAgent != "" {
 			t.Errorf("election %t: other clients have the timeout %v and the user agent %q, want none", elect, config.Timeout, config.UserAgent)
 		}
-		if got := o.Leads(); got != leads {
-			t.Errorf("election %t: leads is %t, want %t", elect, got, leads)
-		}
+		check.Equal(t, leads, o.Leads(), "election %t: leads", elect)
 		var manager ctrl.Options
 		o.Apply(&manager)
 		if hasLock := manager.LeaderElectionResourceLockInterface != nil; hasLock != elect {

@@ -6,6 +6,8 @@ package version
 import (
 	"runtime/debug"
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestDescribe(t *testing.T) {
@@ -28,9 +30,8 @@ func TestDescribe(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := describe(tc.release, tc.revision, tc.info); got != tc.want {
-				t.Errorf("%s\ndescribe(%q, %q) = %q, want %q", tc.reason, tc.release, tc.revision, got, tc.want)
-			}
+			check.Equal(t, tc.want, describe(tc.release, tc.revision, tc.info),
+				"%s: describe(%q, %q)", tc.reason, tc.release, tc.revision)
 		})
 	}
 }

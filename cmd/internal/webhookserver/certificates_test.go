@@ -62,9 +62,7 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 	go func() { stopped <- server.Start(ctx) }()
 	defer func() {
 		cancel()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
+		check.Must(t, <-stopped)
 	}()
 
 	certs.take(&corev1.Secret{}) // As in config/webhook.
@@ -83,9 +81,7 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 		g.Expect(handshake(t.Context(), address, "agent.test.svc", ca)).To(gomega.Succeed())
 	})
 	close(certs.injected)
-	if err := certs.CheckInjected(nil); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, certs.CheckInjected(nil))
 
 	newer, newerCA := issue(t)
 	certs.take(newer)
@@ -99,9 +95,7 @@ func TestServerThatNeverStarts(t *testing.T) {
 	server := &waitingServer{ready: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := server.Start(ctx); err != nil {
-		t.Errorf("got error %v", err)
-	}
+	check.Equal(t, nil, server.Start(ctx), "the server ends")
 }
 
 // TestKeysAreKept checks that only this user can read the key, and that the authority's key is not copied.

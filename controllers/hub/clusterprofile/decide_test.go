@@ -164,15 +164,11 @@ func TestDecideAgain(t *testing.T) {
 		origin: origin, profile: profileWith(map[string]string{"region": "east", "a/b": ""}), property: func(string) bool { return true },
 	}
 	seen.worker = decide(seen).worker
-	if again := decide(seen); again.action != leave {
-		t.Errorf("deciding again: %s", again.action)
-	}
+	check.Equal(t, leave, decide(seen).action, "deciding again")
 	profile := seen.profile
 	seen.profile = nil
 	seen.worker = decide(seen).worker
-	if again := decide(seen); again.action != leave {
-		t.Errorf("deciding again without a profile: %s", again.action)
-	}
+	check.Equal(t, leave, decide(seen).action, "deciding again without a profile")
 	seen.profile = profile
 	seen.worker = decide(seen).worker
 	if again := decide(seen); again.action != leave || seen.worker.Spec.Unschedulable {

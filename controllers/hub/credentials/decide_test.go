@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var issued = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -30,9 +31,8 @@ func TestEndOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			begin := issued.Add(tc.ahead)
-			if got := endOf(begin, begin.Add(day), issued).Sub(issued); got != tc.want {
-				t.Errorf("%s\nthe token ends after %s, want %s", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, endOf(begin, begin.Add(day), issued).Sub(issued),
+				"%s: the token ends after", tc.reason)
 		})
 	}
 }

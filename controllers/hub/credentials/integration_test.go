@@ -135,9 +135,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	if due := s.reconcile(t).RequeueAfter; due < 3*time.Minute || due > 5*time.Minute {
 		t.Errorf("a token of ten minutes is looked at again after %s", due)
 	}
-	if after := s.secret(t); after.ResourceVersion != before.ResourceVersion {
-		t.Error("a fresh token was renewed")
-	}
+	check.Equal(t, before.ResourceVersion, s.secret(t).ResourceVersion, "a fresh token was renewed")
 	fleet := stage.StartFleet(t, remote.Options{})
 	var mu sync.Mutex
 	var left []string
@@ -220,9 +218,7 @@ func TestAdminsKubeconfig(t *testing.T) {
 	if reason != v1alpha1.ReasonExpiresSoon || !strings.Contains(message, "kubectl trainyard join "+s.name) {
 		t.Errorf("the worker says %q: %q", reason, message)
 	}
-	if after := s.secret(t); after.ResourceVersion != before.ResourceVersion {
-		t.Error("the Secret of an admin was written")
-	}
+	check.Equal(t, before.ResourceVersion, s.secret(t).ResourceVersion, "the Secret of an admin was written")
 }
 
 // TestRenewalIsRefused takes the right to renew away while a renewal is due, and gives it back.
@@ -252,9 +248,8 @@ func TestRenewalIsRefused(t *testing.T) {
 	}, patience, 50*time.Millisecond).Should(gomega.SatisfyAll(
 		gomega.HavePrefix(v1alpha1.ReasonRenewalFailed), gomega.ContainSubstring("forbidden"), gomega.ContainSubstring("kubectl trainyard join")))
 	kept := s.secret(t)
-	if string(kept.Data[kubeconfigs.SecretKey]) != string(before.Data[kubeconfigs.SecretKey]) {
-		t.Error("the old token is gone, and there is no new one")
-	}
+	check.Equal(t, string(before.Data[kubeconfigs.SecretKey]), string(kept.Data[kubeconfigs.SecretKey]),
+		"the old token is gone, and there is no new one")
 	restore()
 	gomega.NewWithT(t).Eventually(func() string {
 		s.reconcile(t)

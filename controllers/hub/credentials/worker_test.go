@@ -156,9 +156,7 @@ func TestTokensThatAreNotTaken(t *testing.T) {
 			if again < time.Minute || again > 10*time.Minute {
 				t.Errorf("%s\nthe next try is after %s", tc.reason, again)
 			}
-			if after := s.secret(t); after.ResourceVersion != before.ResourceVersion {
-				t.Errorf("%s\nthe Secret was written", tc.reason)
-			}
+			check.Equal(t, before.ResourceVersion, s.secret(t).ResourceVersion, "%s\nthe Secret was written", tc.reason)
 		})
 	}
 	if n := elsewhere.Load(); n > 0 {

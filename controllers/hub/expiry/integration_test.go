@@ -63,18 +63,15 @@ func TestDeletion(t *testing.T) {
 			}
 			s.ended(t, "job", change)
 			if test.stays < 0 {
-				if again := s.pass(t, "job"); again != 0 {
-					t.Errorf("the job is looked at again after %s: %s", again, test.reason)
-				}
+				check.Equal(t, 0, s.pass(t, "job"), "the job is looked at again after: %s", test.reason)
 				s.Clock.SetTime(s.Clock.Now().Add(1000 * time.Hour))
 				s.pass(t, "job")
 				s.wantThere(t, "job", true, test.reason)
 				return
 			}
 			if test.stays > 0 {
-				if again := s.pass(t, "job"); again != time.Duration(test.stays)*time.Second {
-					t.Errorf("the job is looked at again after %s, want %d s: %s", again, test.stays, test.reason)
-				}
+				check.Equal(t, time.Duration(test.stays)*time.Second, s.pass(t, "job"),
+					"the job is looked at again after %d s: %s", test.stays, test.reason)
 				s.Clock.SetTime(s.Clock.Now().Add(time.Duration(test.stays)*time.Second - time.Millisecond))
 				s.pass(t, "job")
 				s.wantThere(t, "job", true, test.reason)
@@ -130,9 +127,7 @@ func both(a, b func(*trainer.TrainJob)) func(*trainer.TrainJob) {
 func TestLongTime(t *testing.T) {
 	s := newScene(t)
 	s.ended(t, "job", ttl("4294967296"))
-	if again := s.pass(t, "job"); again != 24*time.Hour {
-		t.Errorf("the job is looked at again after %s, want a day", again)
-	}
+	check.Equal(t, 24*time.Hour, s.pass(t, "job"), "the job is looked at again after")
 	s.Clock.SetTime(s.Clock.Now().Add(100 * 365 * 24 * time.Hour))
 	s.pass(t, "job")
 	s.wantThere(t, "job", true, "its time is 136 years")
@@ -254,9 +249,7 @@ func TestKeptByFinalizer(t *testing.T) {
 	if before == nil || before.GetDeletionTimestamp() == nil {
 		t.Fatalf("the job is %v, want it to be there and to be deleted", before)
 	}
-	if again := s.pass(t, "job"); again != 0 {
-		t.Errorf("the job is looked at again after %s", again)
-	}
+	check.Equal(t, 0, s.pass(t, "job"), "the job is looked at again after")
 }
 
 // TestWatches runs the controller: each of these events alone is enough for the deletion of a job. A canary that must
@@ -370,9 +363,7 @@ func TestRefusedDeletion(t *testing.T) {
 	await(true)
 	s.pass(t, "job")
 	s.wantThere(t, "job", false, "the manager may delete it again")
-	if written != 1 {
-		t.Errorf("archived %d times, want once", written)
-	}
+	check.Equal(t, 1, written, "how often the job was archived")
 }
 
 // archiver is an archive that calls a function.

@@ -128,9 +128,7 @@ func (s *scene) pass(t *testing.T, name string) time.Duration {
 // wantThere fails if a job is not there, or not gone.
 func (s *scene) wantThere(t *testing.T, name string, want bool, why string) {
 	t.Helper()
-	if got := stage.ReadTrainJob(t, s.Hub.Admin, s.Key(name)) != nil; got != want {
-		t.Errorf("TrainJob %s is there: %t, want %t: %s", name, got, want, why)
-	}
+	check.Equal(t, want, stage.ReadTrainJob(t, s.Hub.Admin, s.Key(name)) != nil, "TrainJob %s is there: %s", name, why)
 }
 
 // awaitGone waits for the deletion of a job.

@@ -40,9 +40,7 @@ func (s *scene) isMoved(t *testing.T, key client.ObjectKey) {
 	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != v1alpha1.OutcomeWorkerLost {
 		t.Errorf("%s: the history is %+v", key.Name, d.Status.History)
 	}
-	if status := s.job(t, key).Object["status"]; status != nil {
-		t.Errorf("%s: the TrainJob still says %v", key.Name, status)
-	}
+	check.Equal(t, nil, s.job(t, key).Object["status"], "%s: the TrainJob still says", key.Name)
 	s.checkTombstone(t, d)
 }
 
@@ -143,9 +141,7 @@ func TestImmediate(t *testing.T) {
 	version := s.Dispatch(t, key.Name).ResourceVersion
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if s.Dispatch(t, key.Name).ResourceVersion != version {
-		t.Error("it was written again")
-	}
+	check.Equal(t, version, s.Dispatch(t, key.Name).ResourceVersion, "it was written again")
 }
 
 func TestFenced(t *testing.T) {
@@ -153,9 +149,7 @@ func TestFenced(t *testing.T) {
 	key := s.place(t, "job", v1alpha1.FailoverFenced)
 	s.agents.set(s.worker, s.Clock.Now().Add(20*time.Minute))
 	s.Clock.Step(10 * time.Minute)
-	if after := s.reconcile(t); after != 10*time.Minute {
-		t.Errorf("looks again after %s, want when the agent must have stopped", after)
-	}
+	check.Equal(t, 10*time.Minute, s.reconcile(t), "looks again after, when the agent must have stopped")
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
 	s.Clock.Step(10*time.Minute - time.Millisecond)
 	s.reconcile(t)
@@ -200,9 +194,7 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	writesNothing := func(what string) {
 		t.Helper()
 		before := stage.Versions(t, s.Hub.Admin)
-		if after := s.reconcile(t); after != time.Second {
-			t.Errorf("%s: looks again after %s, want a second", what, after)
-		}
+		check.Equal(t, time.Second, s.reconcile(t), "%s: looks again after", what)
 		check.Diff(t, before, stage.Versions(t, s.Hub.Admin), fmt.Sprintf("%s: something was written", what))
 	}
 	writesNothing("the end of a fenced attempt, and the deletion of a Dispatch without a job")
@@ -285,9 +277,7 @@ func TestUnusableIsNotLost(t *testing.T) {
 	s.is(t, s.worker, v1alpha1.ReasonCredentialsInvalid, func(*v1alpha1.WorkerCluster) {})
 	s.Clock.Step(24 * time.Hour)
 	s.reconcile(t)
-	if s.Dispatch(t, key.Name).ResourceVersion != before {
-		t.Error("a 401 was taken for a loss")
-	}
+	check.Equal(t, before, s.Dispatch(t, key.Name).ResourceVersion, "a 401 was taken for a loss")
 	d := s.Dispatch(t, fenced.Name)
 	d.Status.Phase = v1alpha1.PhaseWorkerLost
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
@@ -311,9 +301,7 @@ func TestRestartDoesNotBelieveTheRecord(t *testing.T) {
 	s.reconcile(t)
 	s.goesOn(t, key, "")
 	s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.Clock.Now()})
-	if after := s.reconcile(t); after != 30*time.Second {
-		t.Errorf("looks again after %s", after)
-	}
+	check.Equal(t, 30*time.Second, s.reconcile(t), "looks again after")
 	s.goesOn(t, key, "")
 	s.Clock.Step(30 * time.Second)
 	s.reconcile(t)
@@ -335,9 +323,7 @@ func TestPause(t *testing.T) {
 	}
 	// The other worker returns. This worker may return soon.
 	s.answer(t, s.peer())
-	if after := s.reconcile(t); after != 5*time.Minute {
-		t.Errorf("looks again after %s, want when the grace is over once more", after)
-	}
+	check.Equal(t, 5*time.Minute, s.reconcile(t), "looks again after, when the grace is over once more")
 	if condition := s.paused(t); condition == nil || condition.Status != metav1.ConditionFalse {
 		t.Fatalf("the WorkerCluster says %+v", condition)
 	}
@@ -353,9 +339,7 @@ func TestPause(t *testing.T) {
 	s.isMoved(t, fenced)
 	s.answer(t, s.worker)
 	s.reconcile(t)
-	if condition := s.paused(t); condition != nil {
-		t.Errorf("the worker is back, and its WorkerCluster says %+v", condition)
-	}
+	check.Equal(t, nil, s.paused(t), "the worker is back, and its WorkerCluster says that work is paused")
 	if events := s.Events.About(string(s.worker)); len(events) != 2 ||
 		!strings.Contains(events[0], "FailoverPaused 1 other workers") || !strings.Contains(events[1], "FailoverResumed") {
 		t.Errorf("the Events are %q", events)
@@ -377,9 +361,7 @@ func TestForget(t *testing.T) {
 	s.reconcile(t)
 	s.isMoved(t, hold)
 	s.isMoved(t, fenced)
-	if s.Dispatch(t, deleted.Name) != nil {
-		t.Error("the deletion still waits")
-	}
+	check.Equal(t, nil, s.Dispatch(t, deleted.Name), "the deletion still waits")
 	s.checkTombstone(t, record)
 	// The worker returns all the same. A later loss of it is an ordinary loss.
 	later := s.place(t, "later", v1alpha1.FailoverHold)
@@ -455,20 +437,15 @@ func TestDeletion(t *testing.T) {
 		t.Errorf("looks again after %s, want when the deletion has waited long enough", after)
 	}
 	s.goesOn(t, key, v1alpha1.ReasonDeletionPending)
-	if d := s.goesOn(t, finished, v1alpha1.ReasonDeletionPending); d.Status.Phase != v1alpha1.PhaseFinished {
-		t.Errorf("the phase of a job that has ended is %s", d.Status.Phase)
-	}
-	if len(s.tombstones(t)) != 0 {
-		t.Error("a Tombstone was written too early")
-	}
+	check.Equal(t, v1alpha1.PhaseFinished, s.goesOn(t, finished, v1alpha1.ReasonDeletionPending).Status.Phase,
+		"the phase of a job that has ended")
+	check.Equal(t, 0, len(s.tombstones(t)), "a Tombstone was written too early")
 	// The API server counts whole seconds: it may have deleted the two in one second or in two.
 	s.Clock.Step(after)
 	s.Clock.Step(s.reconcile(t))
 	s.reconcile(t)
 	for _, record := range records {
-		if s.Dispatch(t, record.GetName()) != nil {
-			t.Errorf("Dispatch %s still waits", record.Name)
-		}
+		check.Equal(t, nil, s.Dispatch(t, record.GetName()), "Dispatch %s still waits", record.Name)
 		s.checkTombstone(t, record)
 	}
 }
@@ -488,13 +465,9 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	s.goesOn(t, fenced, v1alpha1.ReasonFencing)
 	s.reconcile(t)
 	s.goesOn(t, hold, v1alpha1.ReasonHold)
-	if s.Dispatch(t, fenced.Name) != nil {
-		t.Error("the copy must have stopped, and the Dispatch still waits")
-	}
+	check.Equal(t, nil, s.Dispatch(t, fenced.Name), "the copy must have stopped, and the Dispatch still waits")
 	s.checkTombstone(t, record)
-	if status := s.job(t, fenced).Object["status"]; status != nil {
-		t.Errorf("the TrainJob still says %v", status)
-	}
+	check.Equal(t, nil, s.job(t, fenced).Object["status"], "the TrainJob still says")
 }
 
 // If the job also loses its second worker, that worker gets its own Tombstone.
@@ -532,9 +505,7 @@ func TestManyJobs(t *testing.T) {
 	}
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if writes.writes != jobs {
-		t.Errorf("%d more writes when there was nothing to say", writes.writes-jobs)
-	}
+	check.Equal(t, jobs, writes.writes, "%d more writes when there was nothing to say", writes.writes-jobs)
 }
 
 // Jobs whose writes fail do not stop the other jobs.
@@ -642,12 +613,9 @@ func TestReturn(t *testing.T) {
 			if len(d.Status.History) != 0 || d.AttemptEnded() {
 				t.Fatalf("the attempt was given up: %s: %+v", test.reason, d.Status)
 			}
-			if len(s.tombstones(t)) != 0 {
-				t.Errorf("a Tombstone was written: %s", test.reason)
-			}
-			if ended := trainjobs.Terminal(s.job(t, key)) != nil; ended != test.finished {
-				t.Errorf("the TrainJob has ended: %t, want %t: %s", ended, test.finished, test.reason)
-			}
+			check.Equal(t, 0, len(s.tombstones(t)), "a Tombstone was written: %s", test.reason)
+			check.Equal(t, test.finished, trainjobs.Terminal(s.job(t, key)) != nil,
+				"the TrainJob has ended: %s", test.reason)
 		})
 	}
 }
@@ -691,9 +659,7 @@ func TestTrainJobIsLookedFor(t *testing.T) {
 	s.restart()
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if d := s.Dispatch(t, key.Name); d.DeletionTimestamp != nil {
-		t.Error("the Dispatch was deleted")
-	}
+	check.Equal(t, nil, s.Dispatch(t, key.Name).DeletionTimestamp, "the Dispatch was deleted")
 }
 
 // A cache may lag behind the end of a job. Mirror writes that end first to the TrainJob, and then to the Dispatch.
@@ -706,9 +672,7 @@ func TestStaleTrainJob(t *testing.T) {
 	s.restart()
 	stage.Report(t, s.Hub.Admin, s.job(t, key), trainer.TrainJobFailed, 0)
 	s.Clock.Step(time.Hour)
-	if after := s.reconcile(t); after != 20*time.Millisecond {
-		t.Errorf("looks again after %s", after)
-	}
+	check.Equal(t, 20*time.Millisecond, s.reconcile(t), "looks again after")
 	s.goesOn(t, key, "")
 	if trainjobs.Terminal(s.job(t, key)) == nil {
 		t.Error("the end of the job was taken back")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // dispatchOption changes the Dispatch of a job that runs on "w".
@@ -304,9 +305,7 @@ func TestIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := jobObservation{dispatch: test.dispatch}
-			if got := f.isReported(test.decided); got != test.want {
-				t.Errorf("said: %t, want %t", got, test.want)
-			}
+			check.Equal(t, test.want, f.isReported(test.decided), "said")
 		})
 	}
 }

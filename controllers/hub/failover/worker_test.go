@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -162,9 +163,7 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := observation{name: "w", worker: test.worker, contact: test.contact, cutOff: test.cutOff}
 			state, again := o.stateAt(now)
-			if state != test.want {
-				t.Errorf("state is %s, want %s: %s", state, test.want, test.reason)
-			}
+			check.Equal(t, test.want, state, "state: %s", test.reason)
 			if test.again == 0 && !again.IsZero() || test.again != 0 && !again.Equal(now.Add(test.again)) {
 				t.Errorf("looks again at %s, want in %s: %s", again, test.again, test.reason)
 			}
@@ -198,9 +197,7 @@ func TestStateFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := observation{name: "w", worker: test.worker}
 			d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "w", ClusterID: test.placed}}
-			if got := o.stateFor(d, test.of); got != test.want {
-				t.Errorf("state is %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, o.stateFor(d, test.of), "state: %s", test.reason)
 		})
 	}
 }
@@ -260,9 +257,8 @@ func TestCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			this := newWorker()
-			if got := lossesWith(this, append(test.others, *this), 5*time.Minute).exceed(test.share); got != test.want {
-				t.Errorf("cut off: %t, want %t: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, lossesWith(this, append(test.others, *this), 5*time.Minute).exceed(test.share),
+				"cut off: %s", test.reason)
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const arrivalTime = remote.CreationTimeout
@@ -132,9 +133,7 @@ func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
 	s.restart()
 	s.sweep(t, workerName)
 	s.collect(t)
-	if d := s.dispatch(t); d.Spec.Cluster != "" {
-		t.Errorf("after a restart the worker is believed: %+v", d.Spec)
-	}
+	check.Equal(t, "", s.dispatch(t).Spec.Cluster, "after a restart the worker is believed")
 	s.decide(t, made, "Adopt")
 	s.collect(t)
 	s.told(t, "")
@@ -190,18 +189,14 @@ func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	s.expectDoubted(t, made, v1alpha1.ReasonAttemptTooHigh, "the hub knows of attempt 2, and accepts at most 1000 attempts more from a worker")
 	s.decide(t, made, "Adopt")
 	s.collect(t)
-	if told := s.told(t, "it would get attempt 2147483647"); told != 1 {
-		t.Errorf("%d Events say why the copy cannot be adopted, want 1", told)
-	}
+	check.Equal(t, 1, s.told(t, "it would get attempt 2147483647"), "Events that say why the copy cannot be adopted")
 	must(t, s.Worker(workerName).Admin.Delete(t.Context(), made))
 	s.settle(t)
 	s.collect(t)
 	tombstone := &v1alpha1.Tombstone{}
 	must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
 	t.Cleanup(func() { must(t, s.Hub.Admin.Delete(context.WithoutCancel(t.Context()), tombstone)) })
-	if tombstone.Spec.Attempt != 1002 {
-		t.Errorf("the hub goes on counting from %d, want 1002", tombstone.Spec.Attempt)
-	}
+	check.Equal(t, 1002, tombstone.Spec.Attempt, "the hub goes on counting from")
 }
 
 // A false copy on another worker, with an impossible attempt, does not keep the hub from adopting the right copy.

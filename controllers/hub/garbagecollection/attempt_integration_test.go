@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The job goes on without a Dispatch, so only its Tombstone knows the last attempt. The Tombstone stays until a
@@ -50,9 +51,7 @@ func TestTombstoneKeepsTheAttempt(t *testing.T) {
 			s.collectOn(t, workerName, key)
 			err := s.Hub.Admin.Get(t.Context(), key, tombstone)
 			must(t, client.IgnoreNotFound(err))
-			if stands := err == nil; stands != test.stands {
-				t.Errorf("the Tombstone stands: %t, want %t: %s", stands, test.stands, test.reason)
-			}
+			check.Equal(t, test.stands, err == nil, "the Tombstone stands: %s", test.reason)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A finished copy stays for its retention, by the hub's clock. Then it is deleted with its pods.
@@ -26,9 +27,7 @@ func TestRetention(t *testing.T) {
 	copy := s.createCopy(t, job.GetUID(), "1")
 
 	s.Clock.Step(24 * time.Hour)
-	if result := s.collect(t); result.RequeueAfter != 0 {
-		t.Errorf("a copy that runs is looked at again after %s, want never", result.RequeueAfter)
-	}
+	check.Equal(t, 0, s.collect(t).RequeueAfter, "a copy that runs is looked at again after")
 	s.finish(t, d)
 	for _, step := range []struct{ passed, left time.Duration }{{0, retention}, {retention - time.Second, time.Second}} {
 		s.Clock.Step(step.passed)
@@ -81,9 +80,7 @@ func TestOutdatedCopy(t *testing.T) {
 			expectDeleted(t, s.copy(t))
 			s.collect(t) // The copy is already being deleted, so there is nothing to do.
 			s.report(t, workerName)
-			if unknown := unknownCopies(t); unknown != 0 {
-				t.Errorf("%g copies are counted as unknown, want none: %s", unknown, test.reason)
-			}
+			check.Equal(t, 0, unknownCopies(t), "copies that are counted as unknown: %s", test.reason)
 		})
 	}
 }
@@ -100,9 +97,7 @@ func TestOnlyTheJudgedCopyIsDeleted(t *testing.T) {
 
 	// This is a conflict, which is retried in silence.
 	s.collect(t)
-	if diff := cmp.Diff(current, s.copy(t)); diff != "" {
-		t.Errorf("the current copy was touched (-before +after):\n%s", diff)
-	}
+	check.Diff(t, current, s.copy(t), "the current copy was touched")
 }
 
 // expectDeleted checks that a copy is being deleted in the foreground. No garbage collector would end the deletion.
@@ -111,9 +106,8 @@ func expectDeleted(t *testing.T, copy *unstructured.Unstructured) {
 	if copy == nil || copy.GetDeletionTimestamp() == nil {
 		t.Fatalf("the copy is not being deleted, or went without its pods: %v", copy)
 	}
-	if diff := cmp.Diff([]string{metav1.FinalizerDeleteDependents}, copy.GetFinalizers()); diff != "" {
-		t.Errorf("finalizers of the copy, which is to go in the foreground (-want +got):\n%s", diff)
-	}
+	check.Diff(t, []string{metav1.FinalizerDeleteDependents}, copy.GetFinalizers(),
+		"finalizers of the copy, which is to go in the foreground")
 }
 
 // unknownCopies returns the metric trainyard_unknown_copies of the worker.

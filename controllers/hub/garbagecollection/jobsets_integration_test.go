@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // collectorTime is longer than the worker's garbage collector has for a JobSet. These workers have no such collector.
@@ -46,9 +47,7 @@ func TestLeftoverJobSetIsDeleted(t *testing.T) {
 			}
 			s.Clock.Step(collectorTime)
 			s.collect(t)
-			if s.jobSet(t) != nil {
-				t.Error("the JobSet that the finished copy has left is still there")
-			}
+			check.Equal(t, nil, s.jobSet(t), "the JobSet that the finished copy has left is still there")
 		})
 	}
 }
@@ -79,9 +78,8 @@ func TestJobSetsOfOthersStay(t *testing.T) {
 			}
 			s.createJobSet(t, test.owner)
 			for range 2 {
-				if later := s.collect(t).RequeueAfter; later != 0 {
-					t.Errorf("the JobSet is looked at again after %s, want never: %s", later, test.reason)
-				}
+				check.Equal(t, 0, s.collect(t).RequeueAfter,
+					"the JobSet is looked at again after: %s", test.reason)
 				s.Clock.Step(collectorTime)
 			}
 			if s.jobSet(t) == nil {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The agent of a worker has seen a later attempt than the hub knows, and does not let the copy run. The manager deletes
@@ -42,9 +43,7 @@ func TestLaterAttemptOfTheWorker(t *testing.T) {
 			tombstone := &v1alpha1.Tombstone{}
 			err := s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(origin)}, tombstone)
 			must(t, client.IgnoreNotFound(err))
-			if tombstone.Spec.Attempt != test.want {
-				t.Errorf("the Tombstone is of attempt %d, want %d: %s", tombstone.Spec.Attempt, test.want, test.reason)
-			}
+			check.Equal(t, test.want, tombstone.Spec.Attempt, "the Tombstone is of attempt: %s", test.reason)
 			if test.want == 0 {
 				return
 			}

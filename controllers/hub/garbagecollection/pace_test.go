@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A deletion waits for the end of a burst, but not longer than promised. Without a burst it does not wait.
@@ -29,9 +31,7 @@ func TestNextLook(t *testing.T) {
 		"Overdue":    {reason: "the worker was away", waited: time.Hour, busy: true, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := nextCheck(test.waited, test.busy); got != test.want {
-				t.Errorf("a copy is looked at again in %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, nextCheck(test.waited, test.busy), "a copy is looked at again in: %s", test.reason)
 		})
 	}
 }
@@ -54,9 +54,7 @@ func TestBurstLasts(t *testing.T) {
 		{reason: "it has gone on just now", passed: burstPause - 1, want: true},
 	} {
 		now = now.Add(step.passed)
-		if got := b.lasts(step.waiting, now); got != step.want {
-			t.Errorf("the burst goes on: %t, want %t: %s", got, step.want, step.reason)
-		}
+		check.Equal(t, step.want, b.lasts(step.waiting, now), "the burst goes on: %s", step.reason)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A copy without a record is left alone, as it may be training. The manager reports it, and its job waits until it is
@@ -46,22 +46,15 @@ func TestUnknownCopyIsLeftAlone(t *testing.T) {
 			for range 2 {
 				s.Clock.Step(24 * time.Hour)
 				s.sweep(t, workerName)
-				if result := s.collect(t); result.RequeueAfter != 0 {
-					t.Errorf("looked at again after %s, want never", result.RequeueAfter)
-				}
+				check.Equal(t, 0, s.collect(t).RequeueAfter, "looked at again after")
 				registration := s.report(t, workerName)
 				s.expectListed(t, registration, copy)
 				s.expectListed(t, s.report(t, workerName), copy)
-				if again := s.report(t, workerName); again.ResourceVersion != registration.ResourceVersion {
-					t.Error("the same was written again")
-				}
+				check.Equal(t, registration.ResourceVersion, s.report(t, workerName).ResourceVersion,
+					"the same was written again")
 			}
-			if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
-				t.Errorf("the copy was touched: %s (-before +after):\n%s", test.reason, diff)
-			}
-			if told := s.told(t, "kubectl trainyard adopt|release"); told != 1 {
-				t.Errorf("%d Events have told of the copy, want 1", told)
-			}
+			check.Diff(t, copy, s.copy(t), "the copy was touched: "+test.reason)
+			check.Equal(t, 1, s.told(t, "kubectl trainyard adopt|release"), "Events that tell of the copy")
 			if worker, ok := s.quarantine.Of(s.key, "whichever"); !ok || worker != workerName {
 				t.Errorf("Of() = %q, %t: the job of that name could be placed", worker, ok)
 			}
@@ -97,9 +90,7 @@ func (s *scene) expectListed(t *testing.T, registration *v1alpha1.WorkerCluster,
 			OriginUID: types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]),
 		}}
 	}
-	if diff := cmp.Diff(want, registration.Status.UnknownCopies); diff != "" {
-		t.Errorf("status.unknownCopies (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, registration.Status.UnknownCopies, "status.unknownCopies")
 	condition := meta.FindStatusCondition(registration.Status.Conditions, v1alpha1.WorkerClusterUnknownCopies)
 	if (condition != nil) != (copy != nil) {
 		t.Errorf("condition UnknownCopies: %v", condition)
@@ -158,9 +149,7 @@ func TestQuarantineSurvivesARestart(t *testing.T) {
 	s.sweep(t, workerName)
 	s.collect(t)
 	s.expectListed(t, s.report(t, workerName), copy)
-	if told := s.told(t, "kubectl trainyard"); told != 0 {
-		t.Errorf("%d Events tell of a copy that one has told of before", told)
-	}
+	check.Equal(t, 0, s.told(t, "kubectl trainyard"), "Events that tell of a copy that one has told of before")
 	if !s.quarantine.Swept(workerName) {
 		t.Error("the worker has been looked at")
 	}
@@ -224,12 +213,8 @@ func TestDecisions(t *testing.T) {
 		if released == nil || released.GetUID() != copy.GetUID() || released.GetDeletionTimestamp() != nil {
 			t.Fatalf("the released copy does not go on: %v", released)
 		}
-		if diff := cmp.Diff(map[string]string{"team": "a"}, released.GetLabels()); diff != "" {
-			t.Errorf("labels (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(map[string]string{"note": "b"}, released.GetAnnotations()); diff != "" {
-			t.Errorf("annotations (-want +got):\n%s", diff)
-		}
+		check.Diff(t, map[string]string{"team": "a"}, released.GetLabels(), "labels")
+		check.Diff(t, map[string]string{"note": "b"}, released.GetAnnotations(), "annotations")
 		s.collect(t)
 		if worker, ok := s.quarantine.Of(s.key, "before-the-restore"); ok {
 			t.Errorf("Of() = %q of a copy that is the worker's own now", worker)
@@ -283,9 +268,7 @@ func TestDecisions(t *testing.T) {
 			if told := s.told(t, test.want); told != 1 {
 				t.Errorf("%d Events say %q, want 1", told, test.want)
 			}
-			if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
-				t.Errorf("the copy was touched (-before +after):\n%s", diff)
-			}
+			check.Diff(t, copy, s.copy(t), "the copy was touched")
 		})
 	}
 }
@@ -311,23 +294,15 @@ func (s *scene) expectAdopted(t *testing.T, job *trainer.TrainJob, attempt int32
 		Cluster:  workerName, ClusterID: s.Worker(workerName).ID, Attempt: attempt, Failover: v1alpha1.FailoverFenced,
 		Priority: 7, PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}},
 	}
-	if diff := cmp.Diff(want, d.Spec); diff != "" {
-		t.Errorf("spec of the Dispatch (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{v1alpha1.FinalizerCopy}, d.Finalizers); diff != "" {
-		t.Errorf("finalizers of the Dispatch (-want +got):\n%s", diff)
-	}
-	if told := s.told(t, "Adopted"); told != 1 {
-		t.Errorf("%d Events tell of the adoption, want 1", told)
-	}
+	check.Diff(t, want, d.Spec, "spec of the Dispatch")
+	check.Diff(t, []string{v1alpha1.FinalizerCopy}, d.Finalizers, "finalizers of the Dispatch")
+	check.Equal(t, 1, s.told(t, "Adopted"), "Events that tell of the adoption")
 	s.collect(t) // The copy is known now.
 	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
 		t.Errorf("Of() = %q after the adoption", worker)
 	}
 	s.report(t, workerName)
-	if unknown := unknownCopies(t); unknown != 0 {
-		t.Errorf("%g copies are counted as unknown after the adoption, want none", unknown)
-	}
+	check.Equal(t, 0, unknownCopies(t), "copies that are counted as unknown after the adoption")
 }
 
 // blind is a cache of the hub that shows no Dispatches yet.

@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The status of a worker says once why it refused a sweep, in its words, and what to do, until a sweep succeeds.
@@ -49,9 +50,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 			told := s.report(t, workerName)
 			condition := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
 			if test.reason == "" {
-				if condition != nil {
-					t.Errorf("what passes is told: %+v", condition)
-				}
+				check.Equal(t, nil, condition, "what passes is told")
 				return
 			}
 			if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != test.reason {
@@ -62,9 +61,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 					t.Errorf("message is %q, want %q in it", condition.Message, words)
 				}
 			}
-			if again := s.report(t, workerName); again.ResourceVersion != told.ResourceVersion {
-				t.Error("the same was written again")
-			}
+			check.Equal(t, told.ResourceVersion, s.report(t, workerName).ResourceVersion, "the same was written again")
 			s.options[workerName].Worker = s.Worker(workerName).Connection
 			s.sweep(t, workerName)
 			if condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused); condition != nil {

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // To which jobs a copy may belong depends on whether it is certain that the copy is unknown.
@@ -94,11 +94,7 @@ func TestShowUnknown(t *testing.T) {
 	if len(listed) != listLimit || listed[0].Name != "job-00" || listed[listLimit-1].Name != fmt.Sprintf("job-%02d", listLimit-1) {
 		t.Errorf("%d copies are listed, from %q", len(listed), listed[0].Name)
 	}
-	if len(worker.Status.Conditions) != 2 {
-		t.Errorf("conditions: %v", worker.Status.Conditions)
-	}
+	check.Equal(t, 2, len(worker.Status.Conditions), "conditions: %v", worker.Status.Conditions)
 	showUnknown(worker, nil, time.Unix(200, 0))
-	if diff := cmp.Diff(*before, worker.Status); diff != "" {
-		t.Errorf("status after all have gone (-before +after):\n%s", diff)
-	}
+	check.Diff(t, *before, worker.Status, "status after all have gone")
 }

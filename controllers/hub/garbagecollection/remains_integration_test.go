@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Fault: somebody deletes an unknown copy in the background. Its job waits until the copy's JobSet is gone, which may
@@ -51,9 +52,8 @@ func TestUnknownCopyIsGoneWithItsJobSet(t *testing.T) {
 				t.Fatalf("the job waits: %t, looked at again after %s; want %t: %s", held, result.RequeueAfter, test.waits, test.reason)
 			}
 			jobSet := s.jobSet(t)
-			if going := jobSet.GetDeletionTimestamp() != nil; going != test.waits {
-				t.Errorf("the JobSet is being deleted: %t, want %t: %s", going, test.waits, test.reason)
-			}
+			check.Equal(t, test.waits, jobSet.GetDeletionTimestamp() != nil,
+				"the JobSet is being deleted: %s", test.reason)
 			if !test.waits {
 				return
 			}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A hub that was restored from an older backup knows fewer attempts than there have been. The manager puts each copy of
@@ -90,9 +91,7 @@ func TestEqualAttemptsAreQuarantined(t *testing.T) {
 	if listed := s.report(t, otherName).Status.UnknownCopies; len(listed) != 1 || listed[0].UID != there.GetUID() {
 		t.Errorf("the other worker lists %+v, want its copy", listed)
 	}
-	if d := s.dispatch(t); d.Spec.Cluster != "" {
-		t.Errorf("one of two equal copies was adopted: %+v", d.Spec)
-	}
+	check.Equal(t, "", s.dispatch(t).Spec.Cluster, "one of two equal copies was adopted")
 
 	s.decide(t, here, "Adopt")
 	s.collect(t)
@@ -138,9 +137,7 @@ func TestCopyOfEndedJob(t *testing.T) {
 	s.complete(t, job)
 	s.collect(t)
 	expectDeleted(t, s.copy(t))
-	if d := s.dispatch(t); d != nil {
-		t.Errorf("a job that has ended was put on record: %+v", d)
-	}
+	check.Equal(t, nil, s.dispatch(t), "a job that has ended was put on record")
 }
 
 // Adoption does not overwrite a decision that placement has written meanwhile: it starts again.

@@ -30,6 +30,7 @@ import (
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -169,13 +170,9 @@ func TestTombstoneOfUnlabelledCopy(t *testing.T) {
 			must(t, s.Worker(workerName).Admin.Update(t.Context(), copy))
 			tombstone := s.addTombstone(t, origin, workerName, 2)
 			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
-			if goes := s.copy(t).GetDeletionTimestamp() != nil; goes != test.goes {
-				t.Errorf("the copy goes: %t, want %t: %s", goes, test.goes, test.reason)
-			}
+			check.Equal(t, test.goes, s.copy(t).GetDeletionTimestamp() != nil, "the copy goes: %s", test.reason)
 			err := s.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone)
-			if stands := err == nil; stands != test.goes {
-				t.Errorf("the Tombstone stands: %t, want %t (%v)", stands, test.goes, err)
-			}
+			check.Equal(t, test.goes, err == nil, "the Tombstone stands (%v)", err)
 		})
 	}
 }
@@ -351,9 +348,7 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 	if copy := fresh.copyOn(t, workerName); copy != nil {
 		t.Fatal("a copy was created although the worker has not been swept")
 	}
-	if seen := p.served.Load(); seen != 0 {
-		t.Errorf("%d keys did not wait for the sweep", seen)
-	}
+	check.Equal(t, 0, p.served.Load(), "keys that did not wait for the sweep")
 	must(t, p.members.Join(otherName, p.Worker(otherName).Connection))
 	eventually(t, "copy on the other worker", func(g gomega.Gomega) { g.Expect(elsewhere.copyOn(t, otherName)).NotTo(gomega.BeNil()) })
 
@@ -404,9 +399,7 @@ func TestDeletionsGoOnDuringASweep(t *testing.T) {
 	p.blocked.Store(true)
 	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
 	eventually(t, "sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">", 1)) })
-	if n := p.served.Load(); n != 0 {
-		t.Errorf("%d keys before the sweep, want none", n)
-	}
+	check.Equal(t, 0, p.served.Load(), "keys before the sweep")
 	must(t, p.Hub.Admin.Delete(t.Context(), d))
 	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.served.Load()).To(gomega.BeNumerically(">", 0)) })
 	d.Finalizers = nil
@@ -425,9 +418,7 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 		t.Helper()
 		before := p.held.Load()
 		eventually(t, what, func(g gomega.Gomega) { g.Expect(p.held.Load()).To(gomega.BeNumerically(">=", before+2)) })
-		if copy := p.copy(t); copy != nil {
-			t.Fatalf("a second copy was created while %s", what)
-		}
+		check.Equal(t, nil, p.copy(t), "a second copy was created while %s", what)
 	}
 
 	must(t, p.members.Join(workerName, p.Worker(workerName).Connection))
@@ -442,9 +433,7 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	})
 	said := p.dispatch(t)
 	waits("that has been said")
-	if again := p.dispatch(t); again.ResourceVersion != said.ResourceVersion {
-		t.Error("why it waits was written again")
-	}
+	check.Equal(t, said.ResourceVersion, p.dispatch(t).ResourceVersion, "why it waits was written again")
 	must(t, p.Worker(otherName).Admin.Delete(t.Context(), other))
 	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var begin = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -30,9 +31,7 @@ func TestStopwatch(t *testing.T) {
 		if step.reset {
 			s.reset()
 		}
-		if got := s.elapsed(begin.Add(step.at)); got != step.want {
-			t.Errorf("after %s it has measured %s, want %s", step.at, got, step.want)
-		}
+		check.Equal(t, step.want, s.elapsed(begin.Add(step.at)), "after %s it has measured", step.at)
 	}
 }
 
@@ -58,9 +57,7 @@ func TestMayArrive(t *testing.T) {
 			for _, err := range test.errs {
 				u.note(err, begin)
 			}
-			if got := u.mayArrive(test.copied, begin.Add(test.after)); got != test.want {
-				t.Errorf("mayArrive() = %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, u.mayArrive(test.copied, begin.Add(test.after)), "mayArrive(): %s", test.reason)
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // If somebody changes a copy on the worker, the mirror changes it back, and tells the owner of the job what was
@@ -68,19 +69,13 @@ func TestEditedCopy(t *testing.T) {
 			s.reconcile(t)
 
 			now := s.copy(t)
-			if diff := cmp.Diff(identity(before), identity(now)); diff != "" {
-				t.Errorf("the copy is not as it was (-before +now):\n%s", diff)
-			}
+			check.Diff(t, identity(before), identity(now), "the copy is not as it was")
 			s.expectEvent(t, recorder, `Warning CopyRestored Undid changes that somebody made to the copy on worker "worker": `+test.want)
 			for range 2 {
 				s.reconcile(t)
 			}
-			if diff := cmp.Diff(recorded, s.dispatch(t)); diff != "" {
-				t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
-			}
-			if version := s.copy(t).GetResourceVersion(); version != now.GetResourceVersion() {
-				t.Error("the copy was written again")
-			}
+			check.Diff(t, recorded, s.dispatch(t), "the Dispatch was written")
+			check.Equal(t, now.GetResourceVersion(), s.copy(t).GetResourceVersion(), "the copy was written again")
 			if len(recorder.Events) > 0 {
 				t.Errorf("something was told again: %s", <-recorder.Events)
 			}
@@ -180,9 +175,7 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
 	s.expectEvent(t, recorder, `Warning NameConflict worker "worker" has another TrainJob `+s.key.String()+", which is left alone")
-	if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
-		t.Errorf("the foreign TrainJob was touched (-before +after):\n%s", diff)
-	}
+	check.Diff(t, foreign, s.copy(t), "the foreign TrainJob was touched")
 	s.expectNoStatus(t)
 }
 
@@ -243,9 +236,7 @@ func (s *scene) expectEvent(t *testing.T, recorder *events.FakeRecorder, want st
 	t.Helper()
 	select {
 	case got := <-recorder.Events:
-		if got != want {
-			t.Errorf("the Event is %q, want %q", got, want)
-		}
+		check.Equal(t, want, got, "the Event")
 	default:
 		t.Errorf("there was no Event, want %q", want)
 	}
@@ -278,9 +269,7 @@ func TestLeftOutNamesAreTold(t *testing.T) {
 		s.reconcile(t)
 	}
 	want := map[string]string{v1alpha1.AnnotationAttempt: "1", v1alpha1.AnnotationSource: fmt.Sprintf("%s.1", s.job(t).GetUID()), "note": "x"}
-	if diff := cmp.Diff(want, s.copy(t).GetAnnotations()); diff != "" {
-		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, s.copy(t).GetAnnotations(), "annotations of the copy")
 	s.expectEvent(t, recorder, `Warning NamesLeftOut The copy on worker "worker" was created without annotation trainyard.dev/fenced: `+
 		`names under trainyard.dev/ are reserved; users may write the annotations `+strings.Join(v1alpha1.UserAnnotations(), ", "))
 	if len(recorder.Events) > 0 {

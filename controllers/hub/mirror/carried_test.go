@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestReservedNamesStayOnTheHub: what a user writes on the hub's TrainJob says nothing to the agent of a worker, nor to
@@ -99,9 +100,8 @@ func TestTrackingNamesStayOnTheHub(t *testing.T) {
 			if _, got := copy.GetAnnotations()[key]; got != want {
 				t.Errorf("the annotation is on the copy: %t, want %t", got, want)
 			}
-			if diff := cmp.Diff(any(patches), specOf(copy)["runtimePatches"]); diff != "" {
-				t.Errorf("the spec belongs to the user, whatever its labels are (-want +got):\n%s", diff)
-			}
+			check.Diff(t, any(patches), specOf(copy)["runtimePatches"],
+				"the spec belongs to the user, whatever its labels are")
 		})
 	}
 }
@@ -116,9 +116,7 @@ func TestMarksOfTheUserAreNotOurs(t *testing.T) {
 	})
 	copy := newCopy(job, testDispatch(), nil, "the-hub", nil)
 	wantLabels := map[string]string{v1alpha1.LabelHub: "the-hub", v1alpha1.LabelOriginUID: "origin"}
-	if diff := cmp.Diff(wantLabels, copy.GetLabels()); diff != "" {
-		t.Errorf("labels of the copy (-want +got):\n%s", diff)
-	}
+	check.Diff(t, wantLabels, copy.GetLabels(), "labels of the copy")
 	if diff := cmp.Diff(map[string]string{v1alpha1.AnnotationAttempt: "2", v1alpha1.AnnotationSource: "origin.0"}, copy.GetAnnotations()); diff != "" {
 		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
 	}

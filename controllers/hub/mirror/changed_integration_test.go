@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // clusterRuntime has the job name a runtime of the cluster, which only the hub has.
@@ -158,9 +159,7 @@ func TestJobThatChangesBeforeItsCopy(t *testing.T) {
 				}
 				return
 			}
-			if s.copy(t) != nil {
-				t.Errorf("%s: there is a copy", tc.reason)
-			}
+			check.Equal(t, nil, s.copy(t), "%s: there is a copy", tc.reason)
 			onWorker := runtime.DeepCopyObject().(client.Object)
 			if err := s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(runtime), onWorker); !apierrors.IsNotFound(err) {
 				t.Errorf("the runtime was brought to the worker: %v", err)
@@ -185,9 +184,8 @@ func TestCountedRuntimeIsThere(t *testing.T) {
 	if s.copy(t) == nil {
 		t.Error("there is no copy")
 	}
-	if after := s.there(t); after.GetResourceVersion() != before.GetResourceVersion() {
-		t.Error("the worker has got a runtime that was not counted")
-	}
+	check.Equal(t, before.GetResourceVersion(), s.there(t).GetResourceVersion(),
+		"the worker has got a runtime that was not counted")
 }
 
 // lateReader shows the TrainJob, or the runtime, as it will be.

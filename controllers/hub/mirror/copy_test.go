@@ -6,12 +6,12 @@ package mirror
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestNewCopy(t *testing.T) {
@@ -44,15 +44,10 @@ func TestNewCopy(t *testing.T) {
 	}
 	before := job.DeepCopy()
 	fenced := testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced })
-	if got := newCopy(job, fenced, nil, "the-hub", nil).GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
-		t.Errorf("the failover on the copy is %q", got)
-	}
-	if diff := cmp.Diff(want, newCopy(job, testDispatch(), nil, "the-hub", nil).Object); diff != "" {
-		t.Errorf("newCopy() (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before.Object, job.Object); diff != "" {
-		t.Errorf("newCopy changed the hub's job, which the cache owns (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "Fenced", newCopy(job, fenced, nil, "the-hub", nil).GetAnnotations()["trainyard.dev/failover"],
+		"the failover on the copy")
+	check.Diff(t, want, newCopy(job, testDispatch(), nil, "the-hub", nil).Object, "newCopy()")
+	check.Diff(t, before.Object, job.Object, "newCopy changed the hub's job, which the cache owns")
 }
 
 // What the hub's Kueue has written about the hub's queues stays on the hub: the worker's Kueue adds an entry under the
@@ -71,12 +66,9 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 				job.Object["spec"] = map[string]any{"runtimePatches": test.patches}
 			})
 			before := job.DeepCopy()
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), nil, "hub", nil))["runtimePatches"]); diff != "" {
-				t.Errorf("newCopy() (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
-				t.Errorf("newCopy changed the hub's job, which the cache owns (-before +after):\n%s", diff)
-			}
+			check.Diff(t, test.want, specOf(newCopy(job, testDispatch(), nil, "hub", nil))["runtimePatches"],
+				"newCopy()")
+			check.Diff(t, before.Object, job.Object, "newCopy changed the hub's job, which the cache owns")
 		})
 	}
 }
@@ -167,12 +159,9 @@ func TestNewCopyWithFlavors(t *testing.T) {
 			policy := &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{HubFlavors: test.flavors}}
 			dispatch := testDispatch()
 			dispatch.Spec.PodSets = test.podSets
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, dispatch, policy, "hub", nil))["runtimePatches"]); diff != "" {
-				t.Errorf("newCopy() (-want +got): %s\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
-				t.Errorf("newCopy changed the hub's job, which the cache owns (-before +after):\n%s", diff)
-			}
+			check.Diff(t, test.want, specOf(newCopy(job, dispatch, policy, "hub", nil))["runtimePatches"],
+				"newCopy(): "+test.reason)
+			check.Diff(t, before.Object, job.Object, "newCopy changed the hub's job, which the cache owns")
 		})
 	}
 }
@@ -200,9 +189,7 @@ func TestQueueOfTheCopy(t *testing.T) {
 			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, nil, "hub", nil).GetLabels()
 			delete(labels, v1alpha1.LabelHub)
 			delete(labels, v1alpha1.LabelOriginUID)
-			if diff := cmp.Diff(test.want, labels); diff != "" {
-				t.Errorf("labels of the copy (-want +got): %s\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, labels, "labels of the copy: "+test.reason)
 		})
 	}
 }
@@ -245,12 +232,8 @@ func TestResume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			restored := resume(test.copy, test.why, test.may)
-			if diff := cmp.Diff(test.want, test.copy, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("resume() (-want +got): %s\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(test.restored, restored); diff != "" {
-				t.Errorf("what is said to have been restored (-want +got): %s\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, test.copy, "resume(): "+test.reason, cmpopts.EquateEmpty())
+			check.Diff(t, test.restored, restored, "what is said to have been restored: "+test.reason)
 		})
 	}
 }

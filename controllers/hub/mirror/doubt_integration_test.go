@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // If a Dispatch was made for one cluster, and the worker's name leads to another cluster now, the Dispatch is left
@@ -29,22 +29,16 @@ func TestNameLeadsToAnotherCluster(t *testing.T) {
 	s.options.ClusterID = "the-present"
 	s.restart()
 	s.reconcile(t)
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy was created on a cluster that the job was not placed on: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy was created on a cluster that the job was not placed on")
 	must(t, s.Hub.Admin.Delete(t.Context(), s.job(t)))
 	s.reconcile(t)
-	if diff := cmp.Diff(d, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was touched, and the copy on the former cluster would be forgotten (-before +after):\n%s", diff)
-	}
+	check.Diff(t, d, s.dispatch(t), "the Dispatch was touched, and the copy on the former cluster would be forgotten")
 	s.options.ClusterID = "the-former"
 	s.restart()
 	for range 2 {
 		s.reconcile(t)
 	}
-	if d := s.dispatch(t); d != nil {
-		t.Errorf("the name leads back, and the Dispatch was not released: %+v", d)
-	}
+	check.Equal(t, nil, s.dispatch(t), "the name leads back, and the Dispatch was not released")
 }
 
 // Fault: the answer to the creation was lost, and the worker's watch lags. The copy that the cache does not show is
@@ -130,9 +124,7 @@ func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
 	s.settle(t)
 	before := s.dispatch(t)
 	s.reconcile(t)
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the attempt was given up while its copy runs (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, s.dispatch(t), "the attempt was given up while its copy runs")
 }
 
 // Fault: somebody deletes the copy in the background, and its pods run on. The attempt ends when the last pod has
@@ -144,12 +136,8 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
-	if result := s.reconcile(t); result.RequeueAfter != time.Second {
-		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
-	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the attempt was given up while its pod runs (-before +after):\n%s", diff)
-	}
+	check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "the pods are looked at again after")
+	check.Diff(t, before, s.dispatch(t), "the attempt was given up while its pod runs")
 	s.deletePod(t, pod)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
@@ -165,12 +153,8 @@ func TestAttemptEndsWithItsJobSet(t *testing.T) {
 	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
-	if result := s.reconcile(t); result.RequeueAfter != time.Second {
-		t.Errorf("the JobSet is looked at again after %s, want 1s", result.RequeueAfter)
-	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the attempt was given up while its JobSet may make pods (-before +after):\n%s", diff)
-	}
+	check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "the JobSet is looked at again after")
+	check.Diff(t, before, s.dispatch(t), "the attempt was given up while its JobSet may make pods")
 	s.collectJobSet(t, jobSet)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
@@ -247,7 +231,5 @@ func TestNewLeaderDoubtsItsCache(t *testing.T) {
 	if result := s.reconcile(t); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")
 	}
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy was created for an attempt that the hub has left behind: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy was created for an attempt that the hub has left behind")
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // An edit is something that somebody else has written or removed. Defaults and changes by the worker's admission are no
@@ -121,9 +123,7 @@ func TestEditsOf(t *testing.T) {
 				got = append(got, edit.String())
 				edit.undo(specOf(copy))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("editsOf() (-want +got): %s\n%s", test.reason, diff)
-			}
+			check.Diff(t, test.want, got, "editsOf(): "+test.reason)
 			if len(got) > 0 && !sameSpec(test.wanted, specOf(copy)) {
 				t.Errorf("the edits were not undone: %s:\n%s", test.reason, cmp.Diff(test.wanted, specOf(copy)))
 			}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const foreignFinalizer = "backup.example.com/wait"
@@ -81,9 +82,8 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 			awaited := s.dispatch(t)
 			said := meta.FindStatusCondition(awaited.Status.Conditions, v1alpha1.DispatchMirrored)
 			if test.finished {
-				if awaited.ResourceVersion != before.ResourceVersion {
-					t.Errorf("the Dispatch was written: %s", test.reason)
-				}
+				check.Equal(t, before.ResourceVersion, awaited.ResourceVersion,
+					"the Dispatch was written: %s", test.reason)
 			} else if said.Reason != v1alpha1.ReasonAwaitingEnd || !strings.Contains(said.Message, test.want) || awaited.Status.Phase != before.Status.Phase {
 				t.Errorf("the Dispatch says %s (%q, phase %s), want %q: %s", said.Reason, said.Message, awaited.Status.Phase, test.want, test.reason)
 			}
@@ -91,9 +91,7 @@ func TestAwaitedEndSaysForWhat(t *testing.T) {
 				s.Clock.Step(5 * time.Minute)
 				s.reconcile(t)
 			}
-			if again := s.dispatch(t); again.ResourceVersion != awaited.ResourceVersion {
-				t.Error("the same was written again")
-			}
+			check.Equal(t, awaited.ResourceVersion, s.dispatch(t).ResourceVersion, "the same was written again")
 
 			var pods corev1.PodList
 			must(t, s.worker.Admin.List(t.Context(), &pods, client.InNamespace(s.key.Namespace)))

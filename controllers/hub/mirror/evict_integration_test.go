@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -58,23 +58,17 @@ func TestEviction(t *testing.T) {
 	pod := s.createPod(t)
 	s.collect(t)
 	s.restart()
-	if result := s.expectQuiet(t, "a pod of it runs"); result.RequeueAfter != time.Second {
-		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
-	}
+	check.Equal(t, time.Second, s.expectQuiet(t, "a pod of it runs").RequeueAfter, "the pods are looked at again after")
 	s.deletePod(t, pod)
 	for range 2 {
 		s.reconcileGone(t)
 	}
 	s.expectPreempted(t)
-	if got, want := <-recorder.Events, "Normal Preempted Stopped on worker worker: "+evictionWords; got != want {
-		t.Errorf("the Event is %q, want %q", got, want)
-	}
+	check.Equal(t, "Normal Preempted Stopped on worker worker: "+evictionWords, <-recorder.Events, "the Event")
 	s.restart()
 	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "the attempt has ended")
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy was created after the end: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy was created after the end")
 }
 
 // An eviction before the copy is created: no copy is created any more. The attempt ends at once, unless the worker has
@@ -114,9 +108,7 @@ func TestEvictionBeforeTheCopy(t *testing.T) {
 		if result := s.expectQuiet(t, "the old copy may run"); result.RequeueAfter == 0 {
 			t.Error("it was not to be looked at again, and no event tells of the end of the copy")
 		}
-		if diff := cmp.Diff(old, s.copy(t)); diff != "" {
-			t.Errorf("a copy that is garbagecollection's was touched (-before +after):\n%s", diff)
-		}
+		check.Diff(t, old, s.copy(t), "a copy that is garbagecollection's was touched")
 	})
 	t.Run("ForeignTrainJob", func(t *testing.T) {
 		s := newScene(t, setting{})
@@ -125,9 +117,7 @@ func TestEvictionBeforeTheCopy(t *testing.T) {
 		s.createPod(t)
 		s.reconcile(t)
 		s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
-		if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
-			t.Errorf("the foreign TrainJob was touched (-before +after):\n%s", diff)
-		}
+		check.Diff(t, foreign, s.copy(t), "the foreign TrainJob was touched")
 	})
 }
 
@@ -201,9 +191,7 @@ func TestEvictionWaitsForPodsBesideAForeignTrainJob(t *testing.T) {
 	s.deletePod(t, pod)
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomePreempted, evictionWords)
-	if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
-		t.Errorf("the foreign TrainJob was touched (-before +after):\n%s", diff)
-	}
+	check.Diff(t, foreign, s.copy(t), "the foreign TrainJob was touched")
 }
 
 // Fault: this process has written the TrainJob's status, and the hub's cache does not show it yet. The status is taken
@@ -249,9 +237,7 @@ func TestNewLeaderTakesNothingBack(t *testing.T) {
 	if result := s.expectQuiet(t, "it is not this worker's any more"); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")
 	}
-	if diff := cmp.Diff(before, s.job(t)); diff != "" {
-		t.Errorf("the TrainJob was written (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, s.job(t), "the TrainJob was written")
 }
 
 // Fault: the process dies between any two of its writes. The next process carries out the eviction, and the end is the
@@ -326,9 +312,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s.collect(t)
 	d := s.dispatch(t)
 	must(t, s.Hub.Admin.Delete(t.Context(), d))
-	if result := s.reconcile(t); result.RequeueAfter != time.Second {
-		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
-	}
+	check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "the pods are looked at again after")
 	if d := s.dispatch(t); d == nil {
 		t.Fatal("the Dispatch was let go while a pod of the copy runs")
 	}
@@ -336,9 +320,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s.restart()
 	s.deletePod(t, pod)
 	s.reconcileGone(t)
-	if d := s.dispatch(t); d != nil {
-		t.Errorf("the Dispatch was kept although all is gone: %+v", d)
-	}
+	check.Equal(t, nil, s.dispatch(t), "the Dispatch was kept although all is gone")
 	s.expectNoStatus(t)
 	s.expectAttemptKept(t, d)
 }
@@ -352,9 +334,7 @@ func (s *scene) expectAttemptKept(t *testing.T, gone *v1alpha1.Dispatch) {
 	want := v1alpha1.TombstoneSpec{
 		Cluster: workerName, ClusterID: "id", TrainJob: gone.Spec.TrainJob, Namespace: gone.Namespace, Attempt: gone.Spec.Attempt,
 	}
-	if diff := cmp.Diff(want, tombstone.Spec); diff != "" {
-		t.Errorf("what is on record of the attempt (-want +got):\n%s", diff)
-	}
+	check.Diff(t, want, tombstone.Spec, "what is on record of the attempt")
 }
 
 // getUnderWay brings the scene to where the copy runs and the hub TrainJob says so. The Dispatch does not yet.
@@ -432,18 +412,14 @@ func (s *scene) expectPreempted(t *testing.T) {
 		meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting) != nil {
 		t.Errorf("status is %+v, want Pending, without refusals, copy and condition Evicting", d.Status)
 	}
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("there is a copy: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "there is a copy")
 	s.expectNoStatus(t)
 }
 
 // expectNoStatus checks that the hub TrainJob says nothing of a copy.
 func (s *scene) expectNoStatus(t *testing.T) {
 	t.Helper()
-	if status := s.job(t).Object["status"]; status != nil {
-		t.Errorf("the TrainJob still says what a copy said that is gone: %v", status)
-	}
+	check.Equal(t, nil, s.job(t).Object["status"], "the TrainJob still says what a copy said that is gone")
 }
 
 // errDied is the result of each request after the death of the process, which a real process does not see.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // kueueEntry is what a Kueue has written into a job that it has started.
@@ -77,12 +78,9 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 				s.Clock.Step(time.Minute)
 			}
 			copy := s.copy(t)
-			if diff := cmp.Diff(append(want, kueueEntry(kueue, "a100")), patchesWithoutTimes(copy)); diff != "" {
-				t.Errorf("later runtimePatches of the copy (-want +got):\n%s", diff)
-			}
-			if copy.GetResourceVersion() != version {
-				t.Error("the copy was written")
-			}
+			check.Diff(t, append(want, kueueEntry(kueue, "a100")), patchesWithoutTimes(copy),
+				"later runtimePatches of the copy")
+			check.Equal(t, version, copy.GetResourceVersion(), "the copy was written")
 			if d := s.dispatch(t); d.Spec.Eviction != nil || len(recorder.Events) > 0 {
 				t.Errorf("the Dispatch has the eviction %v, and there are %d Events", d.Spec.Eviction, len(recorder.Events))
 			}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // hang makes the worker ask a webhook about TrainJobs of the job's namespace. The webhook never answers. called is
@@ -158,9 +159,7 @@ func TestCreationsThatHang(t *testing.T) {
 				s.Clock.Step(10 * time.Second)
 			}
 			s.reconcile(t)
-			if n := w.asked.Load(); n != 1 {
-				t.Errorf("%d creations were sent, want 1", n)
-			}
+			check.Equal(t, 1, w.asked.Load(), "creations that were sent")
 			if arrives {
 				if s.copy(t) == nil || s.dispatch(t).AttemptEnded() {
 					t.Error("the copy that is there is not the attempt's")

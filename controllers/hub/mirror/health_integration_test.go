@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // healthWindow is how long a trouble or its end is shown at least.
@@ -75,9 +76,7 @@ func (s *scene) expectHealth(t *testing.T, when string, status metav1.ConditionS
 	if status == metav1.ConditionFalse {
 		want = reason
 	}
-	if d.Status.Reason != want {
-		t.Errorf("%s: the phase %s has the reason %s, want %s", when, d.Status.Phase, d.Status.Reason, want)
-	}
+	check.Equal(t, want, d.Status.Reason, "%s: the phase %s has the reason", when, d.Status.Phase)
 }
 
 // What the worker's agent says is on the Dispatch in its words, and on the TrainJob once. A trouble that comes and goes
@@ -149,9 +148,8 @@ func TestHealthIsNotStale(t *testing.T) {
 
 	d = s.dispatch(t)
 	record.End(&d.Status, d, v1alpha1.OutcomeAdmissionTimeout, "moved", s.Clock.Now())
-	if healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy); healthy != nil {
-		t.Errorf("the next attempt begins with %+v", healthy)
-	}
+	check.Equal(t, nil, meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy),
+		"the next attempt begins with")
 }
 
 // podsReader counts the lists of pods, and refuses them, or the lists of Events, if it is told to.
@@ -220,9 +218,7 @@ func TestHealthWithoutAgent(t *testing.T) {
 	if result := s.expectQuiet(t, "it may just be starting"); result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute {
 		t.Errorf("the pods are due after %s, want at most a minute", result.RequeueAfter)
 	}
-	if reader.lists != 0 {
-		t.Errorf("the pods of a young copy were read %d times", reader.lists)
-	}
+	check.Equal(t, 0, reader.lists, "how often the pods of a young copy were read")
 	s.Clock.Step(time.Minute)
 	s.gathered(t)
 	s.expectHealth(t, "after a minute", metav1.ConditionFalse, "ImagePullFailed", "no such host")
@@ -240,9 +236,7 @@ func TestHealthWithoutAgent(t *testing.T) {
 	before := reader.lists
 	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "it runs")
-	if reader.lists != before {
-		t.Error("the pods of a copy that runs are read")
-	}
+	check.Equal(t, before, reader.lists, "the pods of a copy that runs are read")
 }
 
 // Where no pod exists, the worker's Events say why, if the hub may read them.
@@ -297,13 +291,9 @@ func TestPhases(t *testing.T) {
 	}{{"", v1alpha1.PhaseStarting}, {"ready", v1alpha1.PhaseRunning}, {"", v1alpha1.PhaseRestarting}, {"ready", v1alpha1.PhaseRunning}} {
 		s.trains(t, step.counter, "")
 		s.gathered(t)
-		if phase := s.dispatch(t).Status.Phase; phase != step.want {
-			t.Errorf("with counter %q the phase is %s, want %s", step.counter, phase, step.want)
-		}
+		check.Equal(t, step.want, s.dispatch(t).Status.Phase, "with counter %q the phase", step.counter)
 	}
-	if measured := starts(t) - before; measured != 1 {
-		t.Errorf("%d starts were measured, want one", measured)
-	}
+	check.Equal(t, 1, starts(t)-before, "starts that were measured")
 }
 
 // starts is how many starts of copies this process has measured.

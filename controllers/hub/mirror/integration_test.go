@@ -26,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -62,9 +63,7 @@ func TestCopyIsCreatedOnce(t *testing.T) {
 				"managedBy": v1alpha1.ManagedByBuiltIn, "suspend": false,
 				"runtimeRef": map[string]any{"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch-distributed"},
 			}
-			if diff := cmp.Diff(want, created.Object["spec"]); diff != "" {
-				t.Errorf("spec of the copy (-want +got):\n%s", diff)
-			}
+			check.Diff(t, want, created.Object["spec"], "spec of the copy")
 			if test.restart {
 				s.restart()
 			}
@@ -72,12 +71,8 @@ func TestCopyIsCreatedOnce(t *testing.T) {
 			if result := s.reconcile(t); result.RequeueAfter == 0 {
 				t.Errorf("the copy is not followed: %s: Running is not due", test.reason)
 			}
-			if diff := cmp.Diff(created, s.copy(t)); diff != "" {
-				t.Errorf("the copy was changed or made again: %s (-before +after):\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(recorded, s.dispatch(t)); diff != "" {
-				t.Errorf("the Dispatch was written: %s (-before +after):\n%s", test.reason, diff)
-			}
+			check.Diff(t, created, s.copy(t), "the copy was changed or made again: "+test.reason)
+			check.Diff(t, recorded, s.dispatch(t), "the Dispatch was written: "+test.reason)
 		})
 	}
 }
@@ -141,12 +136,8 @@ func TestEndIsFinal(t *testing.T) {
 			s.reconcile(t)
 			s.restart()
 			s.reconcile(t)
-			if diff := cmp.Diff(ended, s.job(t)); diff != "" {
-				t.Errorf("the TrainJob was written after its end: %s (-end +now):\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(finished, s.dispatch(t)); diff != "" {
-				t.Errorf("the Dispatch was written after its end: %s (-end +now):\n%s", test.reason, diff)
-			}
+			check.Diff(t, ended, s.job(t), "the TrainJob was written after its end: "+test.reason)
+			check.Diff(t, finished, s.dispatch(t), "the Dispatch was written after its end: "+test.reason)
 		})
 	}
 }
@@ -165,9 +156,7 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.activeDeadlineSeconds"`)
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy without the field was created: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy without the field was created")
 
 	restore()
 	s.awaitAnswer(t, "")
@@ -175,9 +164,7 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 		s.reconcile(t)
 		s.restart()
 	}
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy of the refused attempt was created later: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy of the refused attempt was created later")
 }
 
 // A refusal ends the attempt, also while the hub's cache does not show that end yet.
@@ -214,12 +201,8 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	}
 	s.awaitAnswer(t, "")
 	s.reconcile(t) // The hub's cache still shows a Dispatch without the refusal.
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a copy of an attempt that has been reported as ended was created: %v", copy)
-	}
-	if diff := cmp.Diff(ended, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was written again (-before +after):\n%s", diff)
-	}
+	check.Equal(t, nil, s.copy(t), "a copy of an attempt that has been reported as ended was created")
+	check.Diff(t, ended, s.dispatch(t), "the Dispatch was written again")
 }
 
 // A worker that cannot answer has not refused: the attempt goes on, and the copy is created when the worker can.
@@ -248,9 +231,7 @@ webhooks:
 		}
 		s.Clock.Step(time.Hour)
 	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, s.dispatch(t), "the Dispatch was written")
 	must(t, s.worker.Admin.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 		"metadata": map[string]any{"name": s.key.Namespace},
@@ -292,12 +273,8 @@ func TestNameConflict(t *testing.T) {
 			for range 2 { // The Dispatch is deleted, and then released.
 				s.reconcile(t)
 			}
-			if d := s.dispatch(t); d != nil {
-				t.Errorf("the Dispatch of a deleted job was kept for a foreign TrainJob: %+v", d)
-			}
-			if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
-				t.Errorf("the foreign TrainJob was touched: %s (-before +after):\n%s", test.reason, diff)
-			}
+			check.Equal(t, nil, s.dispatch(t), "the Dispatch of a deleted job was kept for a foreign TrainJob")
+			check.Diff(t, foreign, s.copy(t), "the foreign TrainJob was touched: "+test.reason)
 		})
 	}
 }
@@ -331,9 +308,7 @@ func TestCopyWithoutOurLabel(t *testing.T) {
 			s.settle(t)
 
 			s.reconcile(t)
-			if got := s.copy(t).GetLabels()[v1alpha1.LabelHub]; got != test.want {
-				t.Errorf("the label of the hub is %q, want %q", got, test.want)
-			}
+			check.Equal(t, test.want, s.copy(t).GetLabels()[v1alpha1.LabelHub], "the label of the hub")
 			if ended := s.dispatch(t).AttemptEnded(); ended != (test.hub != "") {
 				t.Errorf("the attempt has ended: %t", ended)
 			}
@@ -371,15 +346,11 @@ func TestCopyOfAHubFromTheSameBackup(t *testing.T) {
 			s.reconcile(t)
 			if test.gone {
 				s.reconcile(t) // The first may only have deleted the Dispatch.
-				if d := s.dispatch(t); d != nil {
-					t.Errorf("the Dispatch is kept: %+v", d)
-				}
+				check.Equal(t, nil, s.dispatch(t), "the Dispatch is kept")
 			} else {
 				s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
 			}
-			if diff := cmp.Diff(its, s.copy(t)); diff != "" {
-				t.Errorf("the other hub's copy was touched (-before +after):\n%s", diff)
-			}
+			check.Diff(t, its, s.copy(t), "the other hub's copy was touched")
 		})
 	}
 }
@@ -414,9 +385,8 @@ func TestWithdraw(t *testing.T) {
 			if going == nil || going.GetDeletionTimestamp() == nil {
 				t.Fatalf("the copy is not being deleted, or went without its pods: %s: %v", test.reason, going)
 			}
-			if diff := cmp.Diff([]string{metav1.FinalizerDeleteDependents}, going.GetFinalizers()); diff != "" {
-				t.Errorf("finalizers of the copy, which is to go in the foreground (-want +got):\n%s", diff)
-			}
+			check.Diff(t, []string{metav1.FinalizerDeleteDependents}, going.GetFinalizers(),
+				"finalizers of the copy, which is to go in the foreground")
 			s.restart()
 			s.reconcile(t)
 			if d := s.dispatch(t); d == nil || len(d.Finalizers) == 0 {
@@ -428,9 +398,7 @@ func TestWithdraw(t *testing.T) {
 			for range 2 { // The Dispatch is deleted, if nobody has done that, and then released.
 				s.reconcileGone(t)
 			}
-			if d := s.dispatch(t); d != nil {
-				t.Errorf("the Dispatch was kept although the copy is gone: %+v", d)
-			}
+			check.Equal(t, nil, s.dispatch(t), "the Dispatch was kept although the copy is gone")
 		})
 	}
 }
@@ -453,9 +421,7 @@ func TestWithdrawDeletesNothingElse(t *testing.T) {
 	if result.RequeueAfter == 0 {
 		t.Error("the conflict was not to be looked at again")
 	}
-	if diff := cmp.Diff(other, s.copy(t)); diff != "" {
-		t.Errorf("a TrainJob that is not the copy was touched (-before +after):\n%s", diff)
-	}
+	check.Diff(t, other, s.copy(t), "a TrainJob that is not the copy was touched")
 }
 
 // Changes of a status are gathered for a second. The end of a job is written at once. Nothing is written twice.
@@ -468,26 +434,18 @@ func TestStatusIsGathered(t *testing.T) {
 	quiet := s.job(t)
 	expectQuiet := func(what string) {
 		t.Helper()
-		if diff := cmp.Diff(quiet, s.job(t)); diff != "" {
-			t.Errorf("the TrainJob was written %s (-before +after):\n%s", what, diff)
-		}
+		check.Diff(t, quiet, s.job(t), fmt.Sprintf("the TrainJob was written %s", what))
 	}
-	if result := s.reconcile(t); result.RequeueAfter != statusWindow {
-		t.Errorf("the first change is due after %s, want 1s", result.RequeueAfter)
-	}
+	check.Equal(t, statusWindow, s.reconcile(t).RequeueAfter, "the first change is due after")
 	s.Clock.Step(900 * time.Millisecond)
 	stage.Report(t, s.worker.Admin, s.copy(t), "", 2)
 	s.settle(t)
-	if result := s.reconcile(t); result.RequeueAfter != 100*time.Millisecond {
-		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
-	}
+	check.Equal(t, 100*time.Millisecond, s.reconcile(t).RequeueAfter, "after 900ms the changes are due after")
 	expectQuiet("within the second")
 
 	s.Clock.Step(100 * time.Millisecond)
 	s.reconcile(t)
-	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
-		t.Errorf("status after the second (-copy +hub):\n%s", diff)
-	}
+	check.Diff(t, s.copy(t).Object["status"], s.job(t).Object["status"], "status after the second")
 	quiet = s.job(t)
 	s.Clock.Step(2 * time.Second)
 	if result := s.reconcile(t); result.RequeueAfter <= statusWindow {
@@ -503,9 +461,7 @@ func TestStatusIsGathered(t *testing.T) {
 	stage.Report(t, s.worker.Admin, s.copy(t), "Failed", 0)
 	s.settle(t)
 	s.reconcile(t)
-	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
-		t.Errorf("status at the end, which is not gathered (-copy +hub):\n%s", diff)
-	}
+	check.Diff(t, s.copy(t).Object["status"], s.job(t).Object["status"], "status at the end, which is not gathered")
 	quiet = s.job(t)
 	finished := s.dispatch(t)
 	if !meta.IsStatusConditionTrue(finished.Status.Conditions, v1alpha1.DispatchFinished) {
@@ -514,9 +470,7 @@ func TestStatusIsGathered(t *testing.T) {
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
 	expectQuiet("after the end")
-	if diff := cmp.Diff(finished, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was written after the end (-before +after):\n%s", diff)
-	}
+	check.Diff(t, finished, s.dispatch(t), "the Dispatch was written after the end")
 }
 
 // A Dispatch says Starting when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends
@@ -526,12 +480,8 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 	s.reconcile(t)
 	before := s.dispatch(t)
 	s.Clock.Step(9 * time.Second)
-	if result := s.reconcile(t); result.RequeueAfter != time.Second {
-		t.Errorf("Running is due after %s, want 1s", result.RequeueAfter)
-	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was written too early (-before +after):\n%s", diff)
-	}
+	check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "Running is due after")
+	check.Diff(t, before, s.dispatch(t), "the Dispatch was written too early")
 	s.Clock.Step(time.Second)
 	s.reconcile(t)
 	running := s.dispatch(t)
@@ -540,9 +490,7 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 	}
 	s.Clock.Step(time.Hour)
 	s.reconcile(t)
-	if diff := cmp.Diff(running, s.dispatch(t)); diff != "" {
-		t.Errorf("the Dispatch was written again (-before +after):\n%s", diff)
-	}
+	check.Diff(t, running, s.dispatch(t), "the Dispatch was written again")
 
 	must(t, s.worker.Admin.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
@@ -551,9 +499,7 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 		s.reconcileGone(t)
 	}
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("a second copy of the attempt was created: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "a second copy of the attempt was created")
 }
 
 // What a policy does not allow to be created is not created, and the job is refused with the name of what is missing.
@@ -592,9 +538,7 @@ func (s *scene) expectEnd(t *testing.T, outcome v1alpha1.Outcome, words ...strin
 	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != string(outcome) {
 		t.Fatalf("condition Mirrored is %+v, want it False by %s", condition, outcome)
 	}
-	if d.Status.Attempt != d.Spec.Attempt {
-		t.Errorf("the status speaks of attempt %d, want %d", d.Status.Attempt, d.Spec.Attempt)
-	}
+	check.Equal(t, d.Spec.Attempt, d.Status.Attempt, "the status speaks of attempt")
 	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != outcome || d.Status.History[0].Cluster != workerName {
 		t.Fatalf("history is %+v, want one entry %s of the worker", d.Status.History, outcome)
 	}

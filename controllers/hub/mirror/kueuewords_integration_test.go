@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -93,9 +94,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 		t.Errorf("the next look is after %s, want 5s", result.RequeueAfter)
 	}
 	s.expectQueued(t, v1alpha1.ReasonWaitingForQuota, notNow)
-	if reader.reads != 1 {
-		t.Errorf("Workloads were read %d times, want once", reader.reads)
-	}
+	check.Equal(t, 1, reader.reads, "how often Workloads were read")
 	since := meta.FindStatusCondition(s.dispatch(t).Status.Conditions, v1alpha1.DispatchMirrored).LastTransitionTime
 
 	s.says(t, workload, "Inadmissible", "ClusterQueue team is stopped")
@@ -107,12 +106,8 @@ func TestDispatchQuotesKueue(t *testing.T) {
 		s.reconcile(t)
 	}
 	s.expectQueued(t, v1alpha1.ReasonInadmissible, "is stopped")
-	if d := s.dispatch(t); d.Spec.Eviction != nil {
-		t.Errorf("a stopped queue ends the attempt: %+v", d.Spec.Eviction)
-	}
-	if reader.reads != 2 {
-		t.Errorf("Workloads were read %d times, want twice", reader.reads)
-	}
+	check.Equal(t, nil, s.dispatch(t).Spec.Eviction, "a stopped queue ends the attempt")
+	check.Equal(t, 2, reader.reads, "how often Workloads were read")
 	if now := meta.FindStatusCondition(s.dispatch(t).Status.Conditions, v1alpha1.DispatchMirrored).LastTransitionTime; !now.Equal(&since) {
 		t.Errorf("the time of the copy, from which admissionTimeout counts, was %s and is %s", since, now)
 	}
@@ -131,9 +126,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 	before := reader.reads
 	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "the copy runs")
-	if reader.reads != before {
-		t.Error("Workloads are read for a copy that runs")
-	}
+	check.Equal(t, before, reader.reads, "Workloads are read for a copy that runs")
 }
 
 // If Kueue will never admit a copy, the worker has refused it, in Kueue's words.
@@ -197,9 +190,7 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 		})
 		s.reconcile(t)
 		s.expectQuiet(t, "the copy needs no class")
-		if d := s.dispatch(t); d.Spec.Eviction != nil {
-			t.Errorf("nobody has asked for the class: %+v", d.Spec.Eviction)
-		}
+		check.Equal(t, nil, s.dispatch(t).Spec.Eviction, "nobody has asked for the class")
 	})
 	t.Run("There", func(t *testing.T) {
 		s, _ := newHeldScene(t, classed)
@@ -212,9 +203,7 @@ func TestMissingWorkloadPriorityClass(t *testing.T) {
 			s.reconcile(t)
 			s.Clock.Step(6 * time.Second)
 		}
-		if d := s.dispatch(t); d.Spec.Eviction != nil {
-			t.Errorf("the class is there: %+v", d.Spec.Eviction)
-		}
+		check.Equal(t, nil, s.dispatch(t).Spec.Eviction, "the class is there")
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -33,18 +33,14 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	s.Clock.Step(time.Minute) // The hub's caches are believed.
 	before := s.dispatch(t)
 	for range 3 {
-		if result := s.reconcile(t); result.RequeueAfter != time.Second {
-			t.Errorf("it looks again after %s, want a second", result.RequeueAfter)
-		}
+		check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "it looks again after")
 	}
 	var namespace corev1.Namespace
 	err := s.worker.Admin.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &namespace)
 	if client.IgnoreNotFound(err) != nil || err == nil || s.copy(t) != nil {
 		t.Fatalf("something was created: the namespace (%v), or the copy", err)
 	}
-	if s.dispatch(t).ResourceVersion != before.ResourceVersion {
-		t.Error("the Dispatch was written")
-	}
+	check.Equal(t, before.ResourceVersion, s.dispatch(t).ResourceVersion, "the Dispatch was written")
 	leads.Store(true)
 	s.reconcile(t)
 	created := s.copy(t)
@@ -82,15 +78,9 @@ func TestFormerLeaderSaysNothing(t *testing.T) {
 	before := s.dispatch(t)
 	leads.Store(false)
 	s.Clock.Step(runningDelay)
-	if result := s.reconcile(t); result.RequeueAfter != time.Second {
-		t.Errorf("it looks again after %s, want a second", result.RequeueAfter)
-	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("a process that may not lead has written on the hub (-before +after):\n%s", diff)
-	}
+	check.Equal(t, time.Second, s.reconcile(t).RequeueAfter, "it looks again after")
+	check.Diff(t, before, s.dispatch(t), "a process that may not lead has written on the hub")
 	leads.Store(true)
 	s.reconcile(t)
-	if got, want := s.dispatch(t).Status.CopyUID, s.copy(t).GetUID(); got != want {
-		t.Errorf("the leader wrote that the copy is %q, want %q", got, want)
-	}
+	check.Equal(t, s.copy(t).GetUID(), s.dispatch(t).Status.CopyUID, "the leader wrote that the copy")
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -28,9 +28,7 @@ func TestFencedCopyNeedsAnAgent(t *testing.T) {
 	t.Run("AnswersInTime", func(t *testing.T) {
 		s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
 		for range 2 {
-			if result := s.expectQuiet(t, "the agent is silent"); result.RequeueAfter != time.Second {
-				t.Errorf("looked at again after %s, want 1s", result.RequeueAfter)
-			}
+			check.Equal(t, time.Second, s.expectQuiet(t, "the agent is silent").RequeueAfter, "looked at again after")
 			s.Clock.Step(29 * time.Second)
 			s.expectNoCopy(t)
 		}
@@ -75,9 +73,7 @@ func TestWorkerReturns(t *testing.T) {
 	if d.Status.Phase != v1alpha1.PhaseRunning || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost) != nil {
 		t.Errorf("the status is %+v, want Running without WorkerLost", d.Status)
 	}
-	if diff := cmp.Diff(before, s.copy(t)); diff != "" {
-		t.Errorf("the copy was touched before it was on record that the worker is back (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, s.copy(t), "the copy was touched before it was on record that the worker is back")
 	s.challenge = ""
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
 		t.Errorf("looked at again after %s while the agent is silent, want 1s", result.RequeueAfter)
@@ -168,12 +164,8 @@ func TestGivenUpCopyIsNotHeard(t *testing.T) {
 			if result := s.expectQuiet(t, test.reason); test.stale && result.RequeueAfter == 0 {
 				t.Error("it was not to be looked at again")
 			}
-			if diff := cmp.Diff(job, s.job(t)); diff != "" {
-				t.Errorf("the TrainJob was written: %s (-before +after):\n%s", test.reason, diff)
-			}
-			if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
-				t.Errorf("the copy was touched: %s (-before +after):\n%s", test.reason, diff)
-			}
+			check.Diff(t, job, s.job(t), "the TrainJob was written: "+test.reason)
+			check.Diff(t, copy, s.copy(t), "the copy was touched: "+test.reason)
 		})
 	}
 }
@@ -271,7 +263,5 @@ func (s *scene) expectAnnotations(t *testing.T, want map[string]string) {
 
 func (s *scene) expectNoCopy(t *testing.T) {
 	t.Helper()
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("there is a copy: %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "there is a copy")
 }

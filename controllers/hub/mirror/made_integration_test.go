@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // makingLag is for how long the worker's controllers may be late, and endCheck how often the worker is asked meanwhile.
@@ -135,9 +136,7 @@ func TestEvictionWithoutTheRightToReadJobs(t *testing.T) {
 // expectLook checks that the attempt has not ended, and that the worker is asked again. It lets the time until then pass.
 func (s *scene) expectLook(t *testing.T, why string) {
 	t.Helper()
-	if result := s.expectQuiet(t, why); result.RequeueAfter != endCheck {
-		t.Errorf("the worker is asked again after %s, want %s: %s", result.RequeueAfter, endCheck, why)
-	}
+	check.Equal(t, endCheck, s.expectQuiet(t, why).RequeueAfter, "the worker is asked again after: %s", why)
 	s.Clock.Step(endCheck)
 }
 

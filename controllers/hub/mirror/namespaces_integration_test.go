@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -74,9 +75,7 @@ func TestNamespaceKeepsPodSecurity(t *testing.T) {
 			t.Errorf("label %s of the namespace on the worker is %q", key, got)
 		}
 	}
-	if made.Labels[v1alpha1.LabelPropagatedBy] != stage.HubID {
-		t.Error("the namespace does not say who made it")
-	}
+	check.Equal(t, stage.HubID, made.Labels[v1alpha1.LabelPropagatedBy], "the namespace does not say who made it")
 	if err := s.worker.Admin.Create(t.Context(), s.intruder()); !apierrors.IsForbidden(err) {
 		t.Errorf("the worker lets the pod run: %v", err)
 	}
@@ -118,9 +117,8 @@ func TestLaxerNamespace(t *testing.T) {
 			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			before := s.namespaceOnWorker(t)
 			s.reconcile(t)
-			if s.namespaceOnWorker(t).ResourceVersion != before.ResourceVersion {
-				t.Error("the namespace of the worker was written")
-			}
+			check.Equal(t, before.ResourceVersion, s.namespaceOnWorker(t).ResourceVersion,
+				"the namespace of the worker was written")
 			if tc.refused == nil {
 				if s.copy(t) == nil {
 					t.Errorf("there is no copy, but %s: %+v", tc.reason, s.dispatch(t).Status)
@@ -128,9 +126,7 @@ func TestLaxerNamespace(t *testing.T) {
 				return
 			}
 			s.expectEnd(t, v1alpha1.OutcomeRejected, append(tc.refused, s.key.Namespace)...)
-			if s.copy(t) != nil {
-				t.Errorf("there is a copy: %s", tc.reason)
-			}
+			check.Equal(t, nil, s.copy(t), "there is a copy: %s", tc.reason)
 		})
 	}
 }

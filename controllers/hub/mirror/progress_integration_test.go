@@ -25,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/internal/inbox"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -171,9 +172,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 	s.jobSet(t, 3, "")
 	s.Clock.Step(time.Hour)
 	s.expectQuiet(t, "it is over")
-	if count := writes(finished.ResourceVersion); count != 1 {
-		t.Errorf("the Dispatch was written %d times, want once", count)
-	}
+	check.Equal(t, 1, writes(finished.ResourceVersion), "how often the Dispatch was written")
 }
 
 // watchDispatch returns a function that counts the changes of the Dispatch up to a version.
@@ -212,14 +211,11 @@ func TestProgressIsGathered(t *testing.T) {
 	s.reconcile(t) // The TrainJob has got its status, too.
 
 	s.trains(t, "ready", "")
-	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != statusWindow {
-		t.Errorf("the change is due after %s, want %s", result.RequeueAfter, statusWindow)
-	}
+	check.Equal(t, statusWindow, s.expectQuiet(t, "changes are gathered").RequeueAfter, "the change is due after")
 	s.Clock.Step(900 * time.Millisecond)
 	s.jobSet(t, 1, "")
-	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != 100*time.Millisecond {
-		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
-	}
+	check.Equal(t, 100*time.Millisecond, s.expectQuiet(t, "changes are gathered").RequeueAfter,
+		"after 900ms the changes are due after")
 	s.Clock.Step(100 * time.Millisecond)
 	s.reconcile(t)
 	s.expectCourse(t, "after the second", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: created})
@@ -238,9 +234,8 @@ func TestProgressIsGathered(t *testing.T) {
 	s.Clock.Step(statusWindow)
 	s.expectQuiet(t, "what has changed back is no change")
 	s.trains(t, "", "")
-	if result := s.expectQuiet(t, "changes are gathered anew"); result.RequeueAfter != statusWindow {
-		t.Errorf("another change is due after %s, want %s", result.RequeueAfter, statusWindow)
-	}
+	check.Equal(t, statusWindow, s.expectQuiet(t, "changes are gathered anew").RequeueAfter,
+		"another change is due after")
 	s.trains(t, "ready", "")
 
 	s.restart()
@@ -267,9 +262,7 @@ func TestProgressOfAJobThatWaited(t *testing.T) {
 	s.trains(t, "ready", "")
 	s.expectQuiet(t, "it may be short")
 	s.Clock.Step(runningDelay - time.Second)
-	if result := s.expectQuiet(t, "it may be short"); result.RequeueAfter != time.Second {
-		t.Errorf("steps are due after %s, want 1s", result.RequeueAfter)
-	}
+	check.Equal(t, time.Second, s.expectQuiet(t, "it may be short").RequeueAfter, "steps are due after")
 	s.Clock.Step(time.Second)
 	s.reconcile(t)
 	s.expectCourse(t, "after ten seconds", course{Steps: trainerStep(v1alpha1.StepRunning)})
@@ -444,9 +437,7 @@ func TestRestartByKueueIsCounted(t *testing.T) {
 					told++
 				}
 			}
-			if told != 1 {
-				t.Errorf("the stop was told %d times", told)
-			}
+			check.Equal(t, 1, told, "how often the stop was told")
 		})
 	}
 }

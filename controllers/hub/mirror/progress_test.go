@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Three moments of a worker.
@@ -26,9 +27,7 @@ const (
 func at(t *testing.T, moment string) *metav1.Time {
 	t.Helper()
 	parsed, err := time.Parse(time.RFC3339, moment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return ptr.To(metav1.NewTime(parsed))
 }
 
@@ -82,12 +81,8 @@ func TestCourseOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := courseOf(test.jobSet)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(course{})); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
+			check.Must(t, err)
+			check.Diff(t, test.want, got, test.reason, cmp.AllowUnexported(course{}))
 		})
 	}
 	if _, err := courseOf(testJobSet(false, map[string]any{"restarts": "many"})); err == nil {
@@ -274,12 +269,9 @@ func TestShowProgress(t *testing.T) {
 			got := v1alpha1.DispatchStatus{
 				Steps: status.Steps, Restarts: status.Restarts, Stops: status.Stops, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
-			}
-			if got := test.observation.dispatch.WasCopied() && test.observation.hasProgressed(); got != test.progress {
-				t.Errorf("hasProgressed() = %t: %s", got, test.reason)
-			}
+			check.Diff(t, test.want, got, test.reason)
+			check.Equal(t, test.progress, test.observation.dispatch.WasCopied() && test.observation.hasProgressed(),
+				"hasProgressed(): %s", test.reason)
 		})
 	}
 }

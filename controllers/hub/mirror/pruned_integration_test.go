@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -65,12 +66,10 @@ spec: {template: {spec: {}}}
 	}
 	runtime := &metav1.PartialObjectMetadata{}
 	runtime.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
-	if err := s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(own), runtime); err != nil {
-		t.Errorf("the tool has deleted the runtime of the copy: %v", err)
-	}
-	if runtime.Labels["team"] != "a" {
-		t.Errorf("the runtime has the labels %v, and lacks a label that no tool tracks", runtime.Labels)
-	}
+	check.Equal(t, nil, s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(own), runtime),
+		"the tool has deleted the runtime of the copy")
+	check.Equal(t, "a", runtime.Labels["team"],
+		"the runtime has the labels %v, and lacks a label that no tool tracks", runtime.Labels)
 }
 
 // apply makes the set "team" of a namespace exactly what the documents say.

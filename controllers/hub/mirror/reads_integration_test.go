@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -67,9 +68,7 @@ func TestNothingIsReadOnTheWayOfAJob(t *testing.T) {
 			if !s.dispatch(t).IsFinished() {
 				t.Fatal("the Dispatch does not say that the job has finished")
 			}
-			if reader.reads != tc.want {
-				t.Errorf("the hub's API server was asked %d times, want %d", reader.reads, tc.want)
-			}
+			check.Equal(t, tc.want, reader.reads, "how often the hub's API server was asked")
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func TestIsRefusal(t *testing.T) {
@@ -46,9 +48,7 @@ func TestIsRefusal(t *testing.T) {
 		"Connection": {reason: "the worker was not heard", err: fmt.Errorf("post: %w", context.DeadlineExceeded)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := isRefusal(test.err); got != test.want {
-				t.Errorf("isRefusal(%v) = %v, want %v: %s", test.err, got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, isRefusal(test.err), "isRefusal(%v): %s", test.err, test.reason)
 		})
 	}
 }

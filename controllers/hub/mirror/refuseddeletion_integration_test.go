@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Fault: the worker does not let the copy of a deleted job be deleted. The Dispatch says so, once, in the worker's
@@ -49,9 +50,7 @@ func testDeletionIsRefused(t *testing.T, refusal error) {
 		t.Errorf("the Dispatch says %+v, want the worker's words", condition)
 	}
 	_, _ = s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
-	if again := s.dispatch(t); again.ResourceVersion != said.ResourceVersion {
-		t.Error("the same was written again")
-	}
+	check.Equal(t, said.ResourceVersion, s.dispatch(t).ResourceVersion, "the same was written again")
 
 	s.options.Worker = s.worker.Connection
 	s.restart()

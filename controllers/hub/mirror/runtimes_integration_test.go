@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -128,20 +128,14 @@ func TestRuntimeIsReplaced(t *testing.T) {
 				t.Errorf("%s: numNodes is still 3 on the worker", tc.reason)
 			}
 			want := map[string]string{"trainer.kubeflow.org/framework": "torch", v1alpha1.LabelPropagatedBy: stage.HubID}
-			if diff := cmp.Diff(want, now.GetLabels()); diff != "" {
-				t.Errorf("labels (-want +got):\n%s", diff)
-			}
+			check.Diff(t, want, now.GetLabels(), "labels")
 			source := fmt.Sprintf("%s.%d.replaced", own.UID, own.Generation)
-			if got := now.GetAnnotations()[v1alpha1.AnnotationSource]; got != source {
-				t.Errorf("the source is %q, want %q", got, source)
-			}
-			if note := onWorker.GetAnnotations()["example.com/note"]; note != now.GetAnnotations()["example.com/note"] {
-				t.Error("the note of the worker's admin is gone")
-			}
+			check.Equal(t, source, now.GetAnnotations()[v1alpha1.AnnotationSource], "the source")
+			check.Equal(t, now.GetAnnotations()["example.com/note"], onWorker.GetAnnotations()["example.com/note"],
+				"the note of the worker's admin is gone")
 			s.nextAttempt(t)
-			if s.there(t).GetResourceVersion() != now.GetResourceVersion() {
-				t.Error("the runtime was written again, though nothing has changed")
-			}
+			check.Equal(t, now.GetResourceVersion(), s.there(t).GetResourceVersion(),
+				"the runtime was written again, though nothing has changed")
 		})
 	}
 }
@@ -198,9 +192,7 @@ func TestRuntimeFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 			s.Clock.Step(time.Minute) // The hub's caches are believed.
 			s.reconcile(t)
 			s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.mlPolicy.ofTomorrow"`, runtimeName)
-			if s.copy(t) != nil {
-				t.Error("there is a copy")
-			}
+			check.Equal(t, nil, s.copy(t), "there is a copy")
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 type jobOption func(*unstructured.Unstructured)
@@ -120,9 +121,7 @@ func TestRemainsOf(t *testing.T) {
 			if f.dispatch == nil {
 				f.dispatch = testDispatch()
 			}
-			if got := f.remainsOf(test.copy); got != test.want {
-				t.Errorf("remainsOf() = %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, f.remainsOf(test.copy), "remainsOf(): %s", test.reason)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -86,9 +86,7 @@ func TestStuckCopyIsARefusal(t *testing.T) {
 			}
 			d := s.dispatch(t)
 			if test.want == "" {
-				if d.Spec.Eviction != nil {
-					t.Errorf("eviction %+v, want none: %s", d.Spec.Eviction, test.reason)
-				}
+				check.Equal(t, nil, d.Spec.Eviction, "eviction: %s", test.reason)
 				return
 			}
 			if d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionRejected || !strings.Contains(d.Spec.Eviction.Message, test.want) {
@@ -107,9 +105,7 @@ func TestStuckCopyIsARefusal(t *testing.T) {
 			}
 			after := newJobSet()
 			must(t, s.worker.Admin.Get(t.Context(), s.key, after))
-			if diff := cmp.Diff(other, after); diff != "" {
-				t.Errorf("the other JobSet was touched (-before +after):\n%s", diff)
-			}
+			check.Diff(t, other, after, "the other JobSet was touched")
 		})
 	}
 }

@@ -108,9 +108,7 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	before := s.dispatch(t)
 	result, err := s.mirror.Reconcile(ctx, reconcile.Request{NamespacedName: s.key})
 	must(t, err)
-	if err := laws.Check(before, s.dispatch(t)); err != nil {
-		t.Errorf("a write that no table has: %v", err)
-	}
+	check.Equal(t, nil, laws.Check(before, s.dispatch(t)), "a write that no table has")
 	s.settle(t)
 	return result
 }

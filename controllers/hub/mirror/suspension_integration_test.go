@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // Kueue on the worker suspends a copy when it is created, and makes a Workload for it. The copy is left to Kueue, its
@@ -59,9 +60,7 @@ func TestCopyInAQueueOfTheWorker(t *testing.T) {
 	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseRunning || status.Reason != v1alpha1.ReasonCopied {
 		t.Errorf("the Dispatch says %s/%s, want Running/Copied", status.Phase, status.Reason)
 	}
-	if now := s.copy(t); now.GetResourceVersion() != version {
-		t.Errorf("the copy was written after Kueue had admitted it:\n%v", specOf(now))
-	}
+	check.Equal(t, version, s.copy(t).GetResourceVersion(), "the copy was written after Kueue had admitted it")
 	if len(recorder.Events) > 0 {
 		t.Errorf("something was told: %s", <-recorder.Events)
 	}
@@ -179,9 +178,7 @@ func TestNoCopyOfASuspendedJob(t *testing.T) {
 	for range 2 {
 		s.reconcile(t)
 	}
-	if copy := s.copy(t); copy != nil {
-		t.Errorf("the job is suspended, and has the copy %v", copy)
-	}
+	check.Equal(t, nil, s.copy(t), "the job is suspended, and has the copy")
 }
 
 // installKueue gives the worker the CRD of Kueue's Workloads, until the test ends.

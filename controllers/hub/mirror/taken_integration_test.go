@@ -11,6 +11,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
 
@@ -155,7 +156,5 @@ func TestOwnCopyThatGoesUnseen(t *testing.T) {
 	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	var none *unstructured.Unstructured
-	if s.copy(t) != none {
-		t.Error("there is another copy")
-	}
+	check.Equal(t, none, s.copy(t), "there is another copy")
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A worker with errors of its own has not refused the copy. If it says when to try again, the mirror tries then.
@@ -48,9 +48,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 				}
 				s.Clock.Step(time.Minute)
 			}
-			if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-				t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
-			}
+			check.Diff(t, before, s.dispatch(t), "the Dispatch was written")
 		})
 	}
 }
@@ -65,9 +63,7 @@ func TestBrokenWorkerIsLeft(t *testing.T) {
 			t.Fatal("it was not to be tried again")
 		}
 	}
-	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
-		t.Errorf("the attempt was given up after a moment (-before +after):\n%s", diff)
-	}
+	check.Diff(t, before, s.dispatch(t), "the attempt was given up after a moment")
 	s.Clock.Step(20 * time.Second)
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, "failed calling webhook")
@@ -134,9 +130,7 @@ func TestNothingRunsBesideAForgottenCopy(t *testing.T) {
 	for range 3 {
 		s.expectQuiet(t, "the copy may run")
 	}
-	if diff := cmp.Diff(forgotten, s.copy(t)); diff != "" {
-		t.Errorf("the copy was touched (-before +after):\n%s", diff)
-	}
+	check.Diff(t, forgotten, s.copy(t), "the copy was touched")
 }
 
 // failCreations makes the worker answer each creation of a copy with this error.

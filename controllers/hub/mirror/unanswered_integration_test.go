@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // A creation that got no answer may be carried out later. While that is possible, its attempt does not end, its
@@ -224,9 +225,7 @@ func TestSecondCopyOfAnAttempt(t *testing.T) {
 				s.collect(t)
 				s.Clock.Step(makingLag)
 			}
-			if s.copy(t) != nil {
-				t.Error("the second copy stays")
-			}
+			check.Equal(t, nil, s.copy(t), "the second copy stays")
 			d := s.dispatch(t)
 			if !d.AttemptEnded() || len(d.Status.History) != 1 || d.Status.History[0].Outcome != tc.outcome {
 				t.Errorf("the attempt did not end with %s: %+v", tc.outcome, d.Status)

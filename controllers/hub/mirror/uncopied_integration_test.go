@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestChangeThatReachesNoCopy: a user changes a job that runs, and no webhook is there to refuse it. The user is told
@@ -56,9 +57,7 @@ func TestChangeThatReachesNoCopy(t *testing.T) {
 	quiet("the change was taken back")
 	change()
 	s.expectEvent(t, recorder, strings.Replace(told, "[c.dev/d]", "[a.dev/b]", 1))
-	if now := specOf(s.copy(t))["runtimePatches"]; len(now.([]any)) != 1 {
-		t.Errorf("the copy was changed: %v", now)
-	}
+	check.Equal(t, 1, len(specOf(s.copy(t))["runtimePatches"].([]any)), "the copy was changed")
 }
 
 // TestRefusedResumptionIsTold: a worker's agent has stopped a copy, and the worker refuses the write that resumes it.

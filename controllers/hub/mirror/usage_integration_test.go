@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // requestGPUs makes the job one of two pods with four GPUs each.
@@ -57,12 +58,8 @@ func TestCostOfAFinishedJob(t *testing.T) {
 	if last := d.Status.History[0]; last.GPUSeconds == nil || *last.GPUSeconds != want || moment(last.StartTime) != resumedAt {
 		t.Errorf("the history says %+v, want %d GPU-seconds since %s", last, want, resumedAt)
 	}
-	if got := s.countedGPUSeconds(t); got != want {
-		t.Errorf("the metric has %g, want %d", got, want)
-	}
-	if count := writes(d.ResourceVersion); count != 1 {
-		t.Errorf("the Dispatch was written %d times, want once", count)
-	}
+	check.Equal(t, want, s.countedGPUSeconds(t), "the metric")
+	check.Equal(t, 1, writes(d.ResourceVersion), "how often the Dispatch was written")
 }
 
 // An evicted attempt has cost what it ran until its deletion began. A process that has not seen that beginning reports

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestWordsOfKueue: what a Workload says is quoted. A reason that the end of another job cannot change is a refusal.
@@ -118,9 +119,7 @@ func TestWordsOfKueue(t *testing.T) {
 			object := &unstructured.Unstructured{Object: map[string]any{
 				"status": map[string]any{"conditions": test.conditions, "admissionChecks": test.checks},
 			}}
-			if diff := cmp.Diff(test.want, heldBy(object), cmp.AllowUnexported(held{})); diff != "" {
-				t.Errorf("heldBy() (-want +got):\n%s", diff)
-			}
+			check.Diff(t, test.want, heldBy(object), "heldBy()", cmp.AllowUnexported(held{}))
 		})
 	}
 	odd := heldBy(&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": "none"}}})
@@ -138,20 +137,14 @@ func TestWorkloadIsReadSeldom(t *testing.T) {
 			t.Fatalf("the next read is due in %s, want now", due)
 		}
 		s.note(held{reason: "r"}, copy, now)
-		if due := s.due(copy, now); due != want*time.Second {
-			t.Errorf("the next read is due in %s, want %s", due, want*time.Second)
-		}
+		check.Equal(t, want*time.Second, s.due(copy, now), "the next read is due in")
 		now = now.Add(want * time.Second)
 	}
 	s.note(held{}, copy, now)
 	copy.SetGeneration(2)
-	if due := s.due(copy, now); due != 0 {
-		t.Errorf("the copy has changed, and the next read is due in %s", due)
-	}
+	check.Equal(t, 0, s.due(copy, now), "the copy has changed, and the next read is due in")
 	s.note(held{}, copy, now)
-	if due := s.due(copy, now); due != minWorkloadDelay {
-		t.Errorf("the copy has changed, and the read after the next is due in %s", due)
-	}
+	check.Equal(t, minWorkloadDelay, s.due(copy, now), "the copy has changed, and the read after the next is due in")
 	if s.over(); !s.queued || s.held != (held{}) || s.due(copy, now) != 0 {
 		t.Errorf("the copy runs, and is not looked at anew when it is suspended again: %+v", s)
 	}

@@ -198,9 +198,8 @@ func TestDrainWithoutRoom(t *testing.T) {
 	}
 	s.room.lacks["large"] = "lacks 7 nvidia.com/gpu"
 	s.reconcile(t, worker)
-	if again := s.Dispatch(t, "large"); again.ResourceVersion != said.ResourceVersion {
-		t.Errorf("only a number has changed, and it was written: %v", again.Status.Conditions)
-	}
+	check.Equal(t, said.ResourceVersion, s.Dispatch(t, "large").ResourceVersion,
+		"only a number has changed, and it was written")
 	delete(s.room.lacks, "small")
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it may pass the large one", "small Drained")
@@ -259,9 +258,8 @@ func TestDrainIsTakenBack(t *testing.T) {
 	s.room.lacks = nil
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it was begun", "goes Drained")
-	if condition := meta.FindStatusCondition(s.Dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting); condition != nil {
-		t.Errorf("the condition is %+v, want none", condition)
-	}
+	check.Equal(t, nil, meta.FindStatusCondition(s.Dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting),
+		"the condition")
 }
 
 // The controller does not move jobs off a worker that does not answer: that is for failover.
@@ -292,9 +290,7 @@ func TestRoomIsReleased(t *testing.T) {
 	s.reconciler.Hub = s.Cached
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "it was tried again", "job Drained")
-	if len(s.room.kept) != 1 {
-		t.Errorf("room is kept for %v, want the job", s.room.kept)
-	}
+	check.Equal(t, 1, len(s.room.kept), "room is kept for %v, want the job", s.room.kept)
 }
 
 // failing refuses all patches.
@@ -323,9 +319,7 @@ func TestAdmissionTimeout(t *testing.T) {
 	}}})
 	expect := func(what string, due time.Duration, evicted ...string) {
 		t.Helper()
-		if result := s.reconcile(t, worker); result.RequeueAfter != due {
-			t.Errorf("looked at again after %s, want %s: %s", result.RequeueAfter, due, what)
-		}
+		check.Equal(t, due, s.reconcile(t, worker).RequeueAfter, "looked at again after: %s", what)
 		s.wantEvicted(t, what, evicted...)
 	}
 	expect("its time has begun", 10*time.Minute)
@@ -378,9 +372,8 @@ func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
 	s.Clock.Step(6 * time.Minute)
 	sick("pulls", "ImagePullFailed")
 	sick("wide", v1alpha1.ReasonUnschedulable)
-	if result := s.reconcile(t, worker); result.RequeueAfter != 4*time.Minute {
-		t.Errorf("looked at again after %s, want 4m: the gang has waited for 6 of its 10 minutes", result.RequeueAfter)
-	}
+	check.Equal(t, 4*time.Minute, s.reconcile(t, worker).RequeueAfter,
+		"looked at again after: want 4m: the gang has waited for 6 of its 10 minutes")
 	s.Clock.Step(4 * time.Minute)
 	s.room.lacksAll = "lacks room"
 	s.reconcile(t, worker)

@@ -202,9 +202,7 @@ func TestDrainWithPlacement(t *testing.T) {
 	s.awaitEvicted(t, moved)
 	s.stopped(t, last)
 	s.await(t, last, "it has moved", on(west))
-	if most := seen.atMost(); most != 1 {
-		t.Errorf("%d jobs were on their way at a time, want 1", most)
-	}
+	check.Equal(t, 1, seen.atMost(), "jobs that were on their way at a time")
 }
 
 // awaitEvicted waits until a job that is not in moved is being evicted, and returns its name.

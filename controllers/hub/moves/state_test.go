@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var now = time.Unix(10_000, 0)
@@ -150,9 +151,7 @@ func TestDecide(t *testing.T) {
 		"ByHand":    {reason: "somebody has deleted the Dispatch", observation: observation{dispatch: testDispatch(goes), job: job, home: draining}, want: left},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := decide(test.observation, now); got != test.want {
-				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, decide(test.observation, now), "decide(): %s", test.reason)
 		})
 	}
 }
@@ -186,9 +185,7 @@ func TestMoving(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := testDispatch(test.life...)
-			if got := record.IsMoving(d); got != test.want {
-				t.Errorf("IsMoving() = %t, want %t: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, record.IsMoving(d), "IsMoving(): %s", test.reason)
 		})
 	}
 }
@@ -237,9 +234,7 @@ func TestIsHeld(t *testing.T) {
 		"Initialized": {reason: "it has done something", dispatch: testDispatch(waiting), job: testJob("origin", says("", one("succeeded")))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := isHeld(test.dispatch, test.job); got != test.want {
-				t.Errorf("isHeld() = %t, want %t: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, isHeld(test.dispatch, test.job), "isHeld(): %s", test.reason)
 		})
 	}
 }
@@ -316,9 +311,7 @@ func TestHomeOf(t *testing.T) {
 		"NoReport":    {reason: "its jobs are looked after", worker: worker("False", v1alpha1.ReasonCapacityReportStale, true), want: draining},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := homeOf(test.worker); got != test.want {
-				t.Errorf("homeOf() = %d, want %d: %s", got, test.want, test.reason)
-			}
+			check.Equal(t, test.want, homeOf(test.worker), "homeOf(): %s", test.reason)
 		})
 	}
 }

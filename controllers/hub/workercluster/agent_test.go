@@ -31,9 +31,8 @@ func TestAgentReady(t *testing.T) {
 	s := newScene(t)
 	s.agent.clusterID, s.agent.longest = s.first.ID, new(v1alpha1.WorkerCluster).FenceAfter()
 	s.register(t, "fenced", s.first)
-	if ready := agentReady(s.become(t, "fenced", v1alpha1.ReasonConnected)); ready.Type != "" {
-		t.Errorf("of an agent that has not been looked for: %+v", ready)
-	}
+	check.Equal(t, "", agentReady(s.become(t, "fenced", v1alpha1.ReasonConnected)).Type,
+		"of an agent that has not been looked for")
 	for _, step := range []struct {
 		state  protocol.AgentState
 		reason string
@@ -55,9 +54,8 @@ func TestAgentReady(t *testing.T) {
 			t.Errorf("%s: %+v does not say what to do, %q, or is not of generation %d", step.state, ready, step.advice, worker.Generation)
 		}
 		s.Clock.Step(time.Minute)
-		if again := s.become(t, "fenced", v1alpha1.ReasonConnected); again.ResourceVersion != worker.ResourceVersion {
-			t.Errorf("%s: written again although nothing has changed", step.state)
-		}
+		check.Equal(t, worker.ResourceVersion, s.become(t, "fenced", v1alpha1.ReasonConnected).ResourceVersion,
+			"%s: written again although nothing has changed", step.state)
 	}
 }
 
@@ -96,9 +94,8 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	s.writeCredentials(t, "lost", s.second)
 	s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
 	s.accept(t, "lost", s.second.ID)
-	if ready := agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)); ready.Type != "" {
-		t.Errorf("of the agent of another cluster: %+v", ready)
-	}
+	check.Equal(t, "", agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)).Type,
+		"of the agent of another cluster")
 }
 
 // lose makes a WorkerCluster's credentials lead to an address where no server listens.

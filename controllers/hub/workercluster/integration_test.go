@@ -40,9 +40,7 @@ func TestDuplicate(t *testing.T) {
 	if message := messageOf(duplicate); !strings.Contains(message, `"a"`) {
 		t.Errorf("the message does not name the other WorkerCluster: %s", message)
 	}
-	if duplicate.Status.ClusterID != "" {
-		t.Errorf("the duplicate has the cluster ID %q, want none", duplicate.Status.ClusterID)
-	}
+	check.Equal(t, "", duplicate.Status.ClusterID, "the duplicate has the cluster ID")
 	s.become(t, "a", v1alpha1.ReasonConnected)
 	s.expectJoined(t, "a")
 
@@ -61,9 +59,7 @@ func TestHubIsNoWorker(t *testing.T) {
 	if message := messageOf(worker); !strings.Contains(message, "hub itself") || !strings.Contains(message, "docs/install.md") {
 		t.Errorf("the message does not say that it is the hub, and what to do instead: %s", message)
 	}
-	if worker.Status.ClusterID != "" {
-		t.Errorf("the hub was pinned as a worker, with the ID %q", worker.Status.ClusterID)
-	}
+	check.Equal(t, "", worker.Status.ClusterID, "the hub was pinned as a worker, with the ID")
 	s.expectJoined(t)
 }
 
@@ -84,16 +80,14 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("the message does not say how to agree:\n%s\nwant in it: %s", message, command)
 	}
 	s.accept(t, "moved", "another-cluster")
-	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.first.ID {
-		t.Errorf("after agreeing to another cluster the ID is %q, want %q still", worker.Status.ClusterID, s.first.ID)
-	}
+	check.Equal(t, s.first.ID, s.become(t, "moved", v1alpha1.ReasonIdentityChanged).Status.ClusterID,
+		"the ID after agreeing to another cluster")
 	if client, err := s.joined["moved"].Client(); s.joined["moved"] != before || err == nil {
 		t.Errorf("controllers have %v of a cluster that nobody has agreed to", client)
 	}
 	s.accept(t, "moved", s.second.ID)
-	if worker := s.become(t, "moved", v1alpha1.ReasonConnected); worker.Status.ClusterID != s.second.ID {
-		t.Errorf("after agreeing the ID is %q, want %q", worker.Status.ClusterID, s.second.ID)
-	}
+	check.Equal(t, s.second.ID, s.become(t, "moved", v1alpha1.ReasonConnected).Status.ClusterID,
+		"after agreeing the ID")
 	if s.joined["moved"] == before {
 		t.Error("controllers still have the connection to the old cluster")
 	}
@@ -163,9 +157,7 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("within the interval GPUs are %q, and it is looked at again after %s; want no write, and 1s", within.Status.GPUs, result.RequeueAfter)
 	}
 	s.Clock.Step(time.Second)
-	if after := s.become(t, "gpus", v1alpha1.ReasonConnected); after.Status.GPUs != "13/20" {
-		t.Errorf("after the interval GPUs are %q, want 13/20", after.Status.GPUs)
-	}
+	check.Equal(t, "13/20", s.become(t, "gpus", v1alpha1.ReasonConnected).Status.GPUs, "after the interval GPUs")
 }
 
 // A worker whose capacity report is missing gets no new jobs, and says why. Its present jobs go on.
@@ -218,9 +210,7 @@ func TestQuotaMissing(t *testing.T) {
 	}
 	set(v1alpha1.KueueCapacityIgnore)
 	s.become(t, "queueing", v1alpha1.ReasonConnected)
-	if s.joined["queueing"].Inventory().Snapshot().Quota != nil {
-		t.Error("quota is counted though nobody asks for it")
-	}
+	check.Equal(t, nil, s.joined["queueing"].Inventory().Snapshot().Quota, "quota is counted though nobody asks for it")
 	check.Must(t, s.second.Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
 	set(v1alpha1.KueueCapacityQuota)
 	s.become(t, "queueing", v1alpha1.ReasonConnected)
@@ -339,9 +329,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 			}
 			workercluster.SetVersions(&worker.Status, says)
 			worker.Status.NodeGroups, worker.Status.GPUs = workercluster.CapacityOf(&test.snapshot)
-			if got := len(worker.Status.NodeGroups); got != test.groups {
-				t.Errorf("%d groups of nodes are shown, want %d", got, test.groups)
-			}
+			check.Equal(t, test.groups, len(worker.Status.NodeGroups), "groups of nodes that are shown")
 			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 		})
 	}

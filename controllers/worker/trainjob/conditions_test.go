@@ -211,14 +211,9 @@ func TestFailureNamesItsCause(t *testing.T) {
 	}
 	want := failed.Message + ": " + cause
 	plain := decide(f, rules{}, t0)
-	if got := endOf(&plain.status).Message; got != failed.Message {
-		t.Errorf("the condition of the Kubeflow Trainer: got %q, want the JobSet's words only", got)
-	}
-	if plain.failure != want {
-		t.Errorf("failure for the Event: got %q, want %q", plain.failure, want)
-	}
+	check.Equal(t, failed.Message, endOf(&plain.status).Message,
+		"the condition of the Kubeflow Trainer: want the JobSet's words only")
+	check.Equal(t, want, plain.failure, "failure for the Event")
 	withCause := decide(f, rules{extendedConditions: true}, t0)
-	if got := endOf(&withCause.status).Message; got != want {
-		t.Errorf("extended condition: got %q, want %q", got, want)
-	}
+	check.Equal(t, want, endOf(&withCause.status).Message, "extended condition")
 }

@@ -109,9 +109,7 @@ func TestForeignJobIsLeftAlone(t *testing.T) {
 		if e.jobSetExists(t, j) {
 			t.Errorf("%s has a JobSet", j.Name)
 		}
-		if got := e.get(t, j); got.ResourceVersion != j.ResourceVersion {
-			t.Errorf("%s was written; its status is %v", j.Name, got.Status)
-		}
+		check.Equal(t, j.ResourceVersion, e.get(t, j).ResourceVersion, "%s was written", j.Name)
 		if got := e.events(t, j); len(got) > 0 {
 			t.Errorf("Events of %s: got %q, want none", j.Name, got)
 		}
@@ -196,9 +194,8 @@ func TestDeletingBuildsNothing(t *testing.T) {
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was built for a TrainJob that is being deleted")
 	}
-	if got := e.get(t, j); got.ResourceVersion != j.ResourceVersion {
-		t.Errorf("a TrainJob that is being deleted was written; its status is %v", got.Status)
-	}
+	check.Equal(t, j.ResourceVersion, e.get(t, j).ResourceVersion,
+		"a TrainJob that is being deleted was written")
 }
 
 func TestSuspendAndResume(t *testing.T) {

@@ -69,9 +69,7 @@ func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
 		t.Cleanup(w.Stop)
 		watches.Go(func() {
 			for event := range w.ResultChan() {
-				if err := h.add(event); err != nil {
-					t.Errorf("watch of %T: %v", list, err)
-				}
+				check.Equal(t, nil, h.add(event), "watch of %T", list)
 			}
 		})
 	}

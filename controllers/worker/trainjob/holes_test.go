@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
@@ -132,9 +131,8 @@ func TestHoleDeadlineDeletionNotRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.awaitGone(t, js)
-	if got := e.get(t, j); got.ResourceVersion != over.ResourceVersion {
-		t.Errorf("the TrainJob was written after its end (-before +after):\n%s", cmp.Diff(over, got))
-	}
+	check.Equal(t, over.ResourceVersion, e.get(t, j).ResourceVersion,
+		"the TrainJob was written after its end (-before +after)")
 }
 
 // TestHoleNamesOf63Characters: the CRD allows names of 63 characters, JobSet does not.
@@ -174,12 +172,8 @@ func TestHoleRestartsNotShown(t *testing.T) {
 	j := e.createJob(t, ns, "unlucky", clusterRuntime(restartsRuntime),
 		pods(clusters.RunForAnnotation, "200ms", clusters.FailAnnotation, "out of luck"))
 	end := endOf(&e.awaitEnd(t, j, trainer.TrainJobFailed).Status)
-	if end.Reason != "ReachedMaxRestarts" {
-		t.Errorf("it has failed with %s: %s", end.Reason, end.Message)
-	}
-	if js := e.awaitJobSet(t, j); restartsOf(js) != 2 {
-		t.Errorf("the JobSet has restarted %d times, want 2", restartsOf(js))
-	}
+	check.Equal(t, "ReachedMaxRestarts", end.Reason, "it has failed with: %s", end.Message)
+	check.Equal(t, 2, restartsOf(e.awaitJobSet(t, j)), "how often the JobSet has restarted")
 	e.awaitNote(t, j, ReasonRestarted, "restart ")
 	e.awaitNote(t, j, ReasonFailed, end.Message, "out of luck", "exit code 1")
 }
@@ -214,9 +208,7 @@ func (e *lifeEnvironment) expectPool(t *testing.T, j *trainer.TrainJob, pool str
 	for _, pod := range e.awaitRunning(t, j, 2) {
 		var node corev1.Node
 		check.Must(t, e.Get(t.Context(), client.ObjectKey{Name: pod.Spec.NodeName}, &node))
-		if got := node.Labels[poolLabel]; got != pool {
-			t.Errorf("%s runs in pool %q, want %q", pod.Name, got, pool)
-		}
+		check.Equal(t, pool, node.Labels[poolLabel], "%s runs in pool", pod.Name)
 	}
 }
 
@@ -254,9 +246,7 @@ func TestHolePatchStuckAfterStart(t *testing.T) {
 		resume(j)
 	})
 	e.expectPool(t, j, "b")
-	if now := e.awaitJobSet(t, j); now.UID != js.UID {
-		t.Error("a JobSet that had run was made anew")
-	}
+	check.Equal(t, js.UID, e.awaitJobSet(t, j).UID, "a JobSet that had run was made anew")
 }
 
 // TestHolePatchNotTakenBack: when a JobSet is resumed, its controller only adds node selectors, labels, annotations,

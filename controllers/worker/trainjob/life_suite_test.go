@@ -189,9 +189,7 @@ func (e *lifeEnvironment) stopControllerFor(t *testing.T) (start func()) {
 		t.Fatalf("stop controller: %v", err)
 	}
 	start = func() {
-		if err := e.startController(); err != nil {
-			t.Errorf("start controller: %v", err)
-		}
+		check.Equal(t, nil, e.startController(), "start controller")
 	}
 	t.Cleanup(start)
 	return start

@@ -5,6 +5,8 @@ package trainjob
 
 import (
 	"testing"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestReasonsDoNotMakeMetrics: a writer of JobSet statuses cannot create any number of metrics.
@@ -14,8 +16,6 @@ func TestReasonsDoNotMakeMetrics(t *testing.T) {
 		"FailJobSetFailurePolicyAction": "FailJobSetFailurePolicyAction", "DeadlineExceeded": "DeadlineExceeded",
 		"TrainingRuntimeNotSupported": "TrainingRuntimeNotSupported", "Forged-1": "Other", "": "Other",
 	} {
-		if got := countedReason(reason); got != want {
-			t.Errorf("reason %q is counted as %q, want %q", reason, got, want)
-		}
+		check.Equal(t, want, countedReason(reason), "reason %q is counted as", reason)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -90,9 +91,7 @@ func (e *lifeEnvironment) randomLives(t *testing.T, seed uint64) {
 	defer func() { report(t, seed, all, wrong) }() // in case the history cannot be read
 	wrong = append(wrong, h.violations(t, e, ns)...)
 	for _, l := range all { // Delete the jobs, so that the next run has room.
-		if err := errors.Join(l.removeFinalizer(), client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground))); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, errors.Join(l.removeFinalizer(), client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground))))
 	}
 }
 

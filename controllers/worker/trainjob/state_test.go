@@ -403,10 +403,6 @@ func TestStateNames(t *testing.T) {
 		}
 		seen[name] = s
 	}
-	if got := state(99).String(); got != "state(99)" {
-		t.Errorf("state 99: got %q", got)
-	}
-	if got := stateStarting.String(); got != "Starting" {
-		t.Errorf("the last state: got %q, want Starting", got)
-	}
+	check.Equal(t, "state(99)", state(99).String(), "state 99")
+	check.Equal(t, "Starting", stateStarting.String(), "the last state")
 }

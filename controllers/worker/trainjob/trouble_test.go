@@ -79,9 +79,7 @@ func TestMissingRuntimeWakesJob(t *testing.T) {
 		e.touch(t, j)
 	}
 	e.fence(t, ns)
-	if got := e.events(t, j); len(got) != 1 {
-		t.Errorf("the same problem was told more than once: %q", got)
-	}
+	check.Equal(t, 1, len(e.events(t, j)), "the same problem was told more than once")
 	check.Diff(t, trainer.TrainJobStatus{}, e.get(t, j).Status, "status")
 	e.create(t, e.runtimeLike(t, ns, "late"))
 	e.awaitJobSet(t, j)
@@ -450,9 +448,7 @@ func TestCopySaysItsTrouble(t *testing.T) {
 	})
 	before := e.get(t, sick).ResourceVersion
 	e.fence(t, ns)
-	if after := e.get(t, sick).ResourceVersion; after != before {
-		t.Error("the same trouble was written again")
-	}
+	check.Equal(t, before, e.get(t, sick).ResourceVersion, "the same trouble was written again")
 	e.create(t, e.runtimeLike(t, ns, "late"))
 	e.awaitJobSet(t, sick)
 	eventually(t, "end of the trouble", func(g gomega.Gomega) {

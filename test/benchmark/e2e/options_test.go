@@ -47,8 +47,6 @@ func TestOptions(t *testing.T) {
 // TestPresentFirst: each is first as often as the other, but for one pair.
 func TestPresentFirst(t *testing.T) {
 	for i := range 4 {
-		if got, want := presentFirst(i), i == 0 || i == 2; got != want {
-			t.Errorf("pair %d: the present tree is first: %t, want %t", i, got, want)
-		}
+		check.Equal(t, i == 0 || i == 2, presentFirst(i), "pair %d: the present tree is first", i)
 	}
 }

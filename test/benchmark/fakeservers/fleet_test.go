@@ -105,9 +105,7 @@ func TestTheManagersClient(t *testing.T) {
 		g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 		g.Expect(trainjobs.Terminal(job)).NotTo(gomega.BeNil())
 	})
-	if trainjobs.Terminal(held) != nil {
-		t.Error("a suspended job has ended")
-	}
+	check.Equal(t, nil, trainjobs.Terminal(held), "a suspended job has ended")
 	uid := job.GetUID()
 	check.Must(t, c.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid}))
 	eventually(t, "the job to go", func(g gomega.Gomega) {
@@ -142,9 +140,7 @@ func TestDiscovery(t *testing.T) {
 		check.Must(t, err)
 		disco.UseLegacyDiscovery = legacy
 		_, lists, err := disco.ServerGroupsAndResources()
-		if err != nil {
-			t.Errorf("legacy %t: %v", legacy, err)
-		}
+		check.Equal(t, nil, err, "legacy %t", legacy)
 		var found []string
 		for _, list := range lists {
 			for _, resource := range list.APIResources {
@@ -212,9 +208,7 @@ func TestClose(t *testing.T) {
 	fleet, err := fakeservers.Start(fakeservers.Options{Workers: 1})
 	check.Must(t, err)
 	fleet.Workers[0].Hang()
-	if err := fleet.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, fleet.Close())
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	_, err = (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(fleet.Workers[0].Config.Host, "https://"))

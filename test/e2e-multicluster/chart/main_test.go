@@ -155,9 +155,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	manager.waits(t, gomega.And(gomega.ContainSubstring(trainerCRDs), gomega.Not(gomega.ContainSubstring("trainyard.dev"))))
 	const deployed = "{.spec.replicas} {.spec.template.spec.priorityClassName}"
 	got := kubectl(t, "get", "deployment", "trainyard-manager", "--namespace", hubNamespace, "-o", "jsonpath="+deployed)
-	if got != "3 " {
-		t.Errorf("replicas and priority class after the upgrade: got %q, want %q", got, "3 ")
-	}
+	check.Equal(t, "3 ", got, "replicas and priority class after the upgrade")
 	if got := kubectl(t, "get", "resourcequota,networkpolicy", "--namespace", hubNamespace, "-o", "name"); got !=
 		"networkpolicy.networking.k8s.io/trainyard-manager\n" {
 		t.Errorf("quota and network policy after the upgrade: got %q", got)

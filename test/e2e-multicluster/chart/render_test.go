@@ -218,9 +218,7 @@ func TestOwnCertificates(t *testing.T) {
 		"secretName: mine\n": 1, "- --webhook-cert-dir=/certificates\n": 1, "--webhook-service": 0,
 		"    caBundle: YQ==\n": 5,
 	} {
-		if got := strings.Count(out, part); got != want {
-			t.Errorf("%q is there %d times, want %d", part, got, want)
-		}
+		check.Equal(t, want, strings.Count(out, part), "how often %q is there", part)
 	}
 }
 

@@ -95,9 +95,7 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 			g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 		})
-		if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
-			t.Errorf("%s was placed %d times", job.Name, d.Spec.Attempt)
-		}
+		check.Equal(t, 1, y.DispatchOf(gomega.NewWithT(t), job).Spec.Attempt, "how often %s was placed", job.Name)
 	}
 	t.Logf("%d short jobs have ended; the token was renewed at %s", short, tokenOf(t, kubeconfigOf(t)).Issued)
 	d := y.DispatchOf(gomega.NewWithT(t), long)

@@ -127,9 +127,7 @@ func leaveDrainedWorker(t *testing.T) {
 func registered(t *testing.T) *v1alpha1.WorkerCluster {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	if err := y.Hub.Get(context.Background(), client.ObjectKey{Name: leaver}, worker); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, y.Hub.Get(context.Background(), client.ObjectKey{Name: leaver}, worker))
 	return worker
 }
 

@@ -171,9 +171,8 @@ func leaveSharedWorker(t *testing.T) {
 	_, err = token.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	check.Must(t, err)
 	finish(t, leaver, running)
-	if d := y.DispatchOf(gomega.NewWithT(t), running); d.Spec.Attempt != 1 {
-		t.Errorf("the job of the other hub was placed %d times", d.Spec.Attempt)
-	}
+	check.Equal(t, 1, y.DispatchOf(gomega.NewWithT(t), running).Spec.Attempt,
+		"how often the job of the other hub was placed")
 	if ready := meta.FindStatusCondition(registered(t).Status.Conditions, v1alpha1.WorkerClusterReady); ready.Status != metav1.ConditionTrue {
 		t.Errorf("the worker is not Ready for the other hub: %s: %s", ready.Reason, ready.Message)
 	}

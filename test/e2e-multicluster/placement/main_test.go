@@ -57,9 +57,7 @@ func namespace(t *testing.T, name string) string {
 	check.Must(t, y.Hub.Create(t.Context(), object))
 	t.Cleanup(func() {
 		all := client.InNamespace(name)
-		if err := y.Hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, y.Hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all))
 		y.Eventually(t, func(g gomega.Gomega) {
 			var left v1alpha1.DispatchList
 			g.Expect(y.Hub.List(context.Background(), &left, all)).To(gomega.Succeed())

@@ -117,9 +117,7 @@ func TestUnmodifiedClients(t *testing.T) {
 			g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 		})
-		if got := job.Annotations[v1alpha1.AnnotationDispatch]; got != mark {
-			t.Errorf("%s has the annotation %q, want %q", job.Name, got, mark)
-		}
+		check.Equal(t, mark, job.Annotations[v1alpha1.AnnotationDispatch], "%s has the annotation", job.Name)
 		expectWords(t, job, "State: Complete", "Cost:", "GPU-hours")
 	}
 }

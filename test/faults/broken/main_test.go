@@ -54,9 +54,7 @@ func TestEditsApply(t *testing.T) {
 				sources[e.file] = string(source)
 			}
 			edited, err := e.apply(sources[e.file])
-			if err != nil {
-				t.Errorf("%s: %v", p.name, err)
-			}
+			check.Equal(t, nil, err, "%s", p.name)
 			sources[e.file] = edited
 		}
 		if len(p.edits) == 0 || len(p.seenBy) == 0 {

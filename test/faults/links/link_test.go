@@ -197,9 +197,7 @@ func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 	for line := range arrived {
 		last = line
 	}
-	if last != "served" {
-		t.Errorf("the last that arrives is %q, want the end of the answer", last)
-	}
+	check.Equal(t, "served", last, "the last that arrives, which is the end of the answer")
 }
 
 // Blackhole works a second time, and after Refuse.

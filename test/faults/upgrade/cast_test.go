@@ -140,9 +140,7 @@ func (c *cast) check(t *testing.T) {
 	g := gomega.NewWithT(t)
 	for _, job := range []*trainer.TrainJob{c.moves, c.first, c.second, c.large} {
 		d := w.DispatchOf(g, job)
-		if d.UID != c.dispatches[job.Name] {
-			t.Errorf("%s has another Dispatch than before", job.Name)
-		}
+		check.Equal(t, c.dispatches[job.Name], d.UID, "%s has another Dispatch than before", job.Name)
 		if job != c.moves && d.Spec.Cluster != "" {
 			t.Errorf("%s was placed on %s without room", job.Name, d.Spec.Cluster)
 		}

@@ -34,9 +34,7 @@ func wantSpec(t *testing.T, name string, want map[string]any) {
 // wantCall checks how a call has ended.
 func wantCall(t *testing.T, c *call, code int, out, err string) {
 	t.Helper()
-	if got := c.wait(t); got != code {
-		t.Errorf("exit code %d, want %d", got, code)
-	}
+	check.Equal(t, code, c.wait(t), "exit code")
 	check.Diff(t, out, c.out.String(), "standard output")
 	if got := c.err.String(); err == "" && got != "" || !strings.Contains(got, err) {
 		t.Errorf("want %q on stderr, got %q", err, got)
@@ -157,9 +155,7 @@ func TestDrainIsGivenUp(t *testing.T) {
 	wantSpec(t, d.east, map[string]any{"drain": true})
 	c = start(t, "drain", d.east, "--wait")
 	c.awaitOut(t, "workercluster/"+d.east+" already draining\n"+d.line("runs", "waits for its turn")+d.line("waits", "waits for its turn"))
-	if code := start(t, "uncordon", d.east).wait(t); code != 0 {
-		t.Errorf("uncordon: exit code %d", code)
-	}
+	check.Equal(t, 0, start(t, "uncordon", d.east).wait(t), "uncordon: exit code")
 	if code := c.wait(t); code != 1 || !strings.Contains(c.err.String(), `error: the drain of worker "`+d.east+`" was ended by somebody else`) {
 		t.Errorf("exit code %d, stderr %q", code, &c.err)
 	}

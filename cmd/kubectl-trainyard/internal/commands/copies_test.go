@@ -80,9 +80,7 @@ func TestDecisionsAboutUnknownCopies(t *testing.T) {
 			quarantine(t, east, namespace, tc.name, "zebra")
 			c := start(t, append(strings.Fields(tc.args), east, namespace+"/"+tc.name)...)
 			awaitDecision(t, east, tc.name, tc.decided)
-			if c.out.String() != "" {
-				t.Errorf("it is said to be done before it is: %s", &c.out)
-			}
+			check.Equal(t, "", c.out.String(), "it is said to be done before it is: %s", &c.out)
 			tc.manager()
 			code := 0
 			if tc.wantErr != "" {
@@ -163,9 +161,7 @@ func TestDecisionsThatCannotBe(t *testing.T) {
 				if copy == "waits" {
 					want = tc.decided
 				}
-				if got := decision(t, east, copy); got != want {
-					t.Errorf("%s: decision about %s is %q, want %q", tc.reason, copy, got, want)
-				}
+				check.Equal(t, want, decision(t, east, copy), "%s: decision about %s", tc.reason, copy)
 			}
 			patch(t, workers, "", east, `{"metadata": {"annotations": {"decision.trainyard.dev/uid-of-waits": null}}}`)
 		})
@@ -210,9 +206,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("no %q on stderr:\n%s", want, &c.err)
 		}
 	}
-	if got := forgotten(t, lost); got != "the-id" {
-		t.Errorf("annotation %q, want the cluster's ID", got)
-	}
+	check.Equal(t, "the-id", forgotten(t, lost), "annotation, which is the cluster's ID")
 	wantSpec(t, lost, map[string]any{})
 	wantCall(t, start(t, "forget", lost, "--yes"), 0, "workercluster/"+lost+" already forgotten\n", "")
 }
@@ -251,9 +245,7 @@ func TestForgetWorkerThatComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCall(t, c, 1, "", "is not forgotten: it is Ready")
-	if got := forgotten(t, lost); got != "" {
-		t.Errorf("it was forgotten: %q", got)
-	}
+	check.Equal(t, "", forgotten(t, lost), "it was forgotten")
 	patch(t, workers, "", lost, `{"status": {"conditions": [
 		{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, "status")
 	c = startTyping(t, in, "forget", lost) // Nobody types anything.

@@ -286,9 +286,7 @@ func TestJoinIsInterrupted(t *testing.T) {
 			break
 		}
 	}
-	if err := leave(hub, far); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, leave(hub, far))
 }
 
 // pairOf returns both clusters with a cutter in between.

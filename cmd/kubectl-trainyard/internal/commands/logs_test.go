@@ -209,9 +209,7 @@ func dispatched(t *testing.T, namespace, name, worker string) {
 		spec: {trainJob: {name: %s, uid: %s}, attempt: 0}}`, name, namespace, name, u.GetUID()))
 	check.Must(t, err)
 	t.Cleanup(func() { // Other tests list all Dispatches.
-		if err := world.dynamic.Resource(dispatches).Namespace(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, world.dynamic.Resource(dispatches).Namespace(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
 	if worker != "" {
 		patch(t, dispatches, namespace, name, fmt.Sprintf(`{"spec":{"cluster":%q,"attempt":1}}`, worker))
@@ -340,9 +338,7 @@ func endPod(t *testing.T, pod *corev1.Pod) {
 
 func wantEnd(t *testing.T, c *call, out string, notes ...string) {
 	t.Helper()
-	if code := c.wait(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	check.Equal(t, 0, c.wait(t), "exit code")
 	check.Diff(t, out, c.out.String(), "standard output")
 	for _, note := range notes {
 		if !strings.Contains(c.err.String(), note) {
@@ -421,9 +417,8 @@ func TestFollowAllNodes(t *testing.T) {
 	patchPod(t, &pods[0], `{"status":{"phase":"Failed"}}`, "status")
 	want = slices.Sorted(slices.Values(slices.Concat(want, want)))
 	eventually(t, "all nodes to print again", func(g gomega.Gomega) { g.Expect(sorted()).To(gomega.Equal(want)) })
-	if n := strings.Count(c.err.String(), "has restarted (restart 1)"); n != 1 {
-		t.Errorf("want the restart to be told once, got: %s", &c.err)
-	}
+	check.Equal(t, 1, strings.Count(c.err.String(), "has restarted (restart 1)"),
+		"how often the restart is told: %s", &c.err)
 	again := awaitPods(t, j, corev1.PodRunning, 3)
 	for i := range again {
 		endPod(t, &again[i])

@@ -50,13 +50,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-user}]
 	check.Must(t, world.cluster.Apply(t.Context(), manifest))
 	t.Cleanup(func() { // Other tests list all workers, and all Dispatches.
 		all := world.dynamic.Resource(dispatches).Namespace(namespace)
-		if err := all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
+		check.Must(t, all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 		for _, name := range []string{namespace + "-east", namespace + "-lost"} {
-			if err := world.dynamic.Resource(workers).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
+			check.Must(t, world.dynamic.Resource(workers).Delete(context.Background(), name, metav1.DeleteOptions{}))
 		}
 	})
 	patch(t, workers, "", namespace+"-east", `{"status": {"kubernetesVersion": "v1.36.3", "jobs": 1,
@@ -151,9 +147,7 @@ spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer:
 				args = append(args, "-n", namespace)
 			}
 			c := start(t, args...)
-			if code := c.wait(t); code != tc.code {
-				t.Errorf("%s: exit code %d, want %d; stderr %q", tc.reason, code, tc.code, &c.err)
-			}
+			check.Equal(t, tc.code, c.wait(t), "%s: exit code; stderr %q", tc.reason, &c.err)
 			for _, want := range tc.want {
 				if !strings.Contains(c.out.String(), want) {
 					t.Errorf("%s: no %q on stdout:\n%s", tc.reason, want, &c.out)

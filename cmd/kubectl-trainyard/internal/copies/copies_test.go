@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // worker returns a worker with unknown copies of these names in namespace n.
@@ -76,9 +77,7 @@ func TestIsSettled(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := copies.IsSettled(tc.worker, tc.copy); got != tc.want {
-				t.Errorf("%s: IsSettled() = %t", tc.reason, got)
-			}
+			check.Equal(t, tc.want, copies.IsSettled(tc.worker, tc.copy), "%s: IsSettled()", tc.reason)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestFitsNowhere: nobody is told to wait for the end of another job if none can help.
@@ -30,9 +31,7 @@ func TestFitsNowhere(t *testing.T) {
 			for _, reason := range tc.workers {
 				lines = append(lines, v1alpha1.ClusterExplanation{Reason: reason})
 			}
-			if got := fitsNowhere(lines); got != tc.want {
-				t.Errorf("fitsNowhere(%v) = %t, want %t: %s", tc.workers, got, tc.want, tc.reason)
-			}
+			check.Equal(t, tc.want, fitsNowhere(lines), "fitsNowhere(%v): %s", tc.workers, tc.reason)
 		})
 	}
 }

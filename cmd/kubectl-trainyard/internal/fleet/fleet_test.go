@@ -192,9 +192,7 @@ func TestWorkers(t *testing.T) {
 			w := workers[0]
 			got := seen{Free: w.Nodes.Free(gpu), Assigned: w.Assigned, Queued: w.Queued, NotReady: w.NotReady, Notes: notes}
 			check.Diff(t, tc.want, got, tc.reason)
-			if all := w.Allocatable[gpu]; all != 24 {
-				t.Errorf("%s: allocatable %d, want 24", tc.reason, all)
-			}
+			check.Equal(t, 24, w.Allocatable[gpu], "%s: allocatable", tc.reason)
 		})
 	}
 }

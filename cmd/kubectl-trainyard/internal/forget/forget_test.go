@@ -48,9 +48,8 @@ func TestRefusal(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			refusal := forget.RefusalOf(tc.worker)
-			if got := [2]bool{refusal.Why != "", refusal.Final}; got != tc.want {
-				t.Errorf("%s: RefusalOf() = %+v", tc.reason, refusal)
-			}
+			check.Equal(t, tc.want, [2]bool{refusal.Why != "", refusal.Final},
+				"%s: RefusalOf() = %+v", tc.reason, refusal)
 		})
 	}
 }

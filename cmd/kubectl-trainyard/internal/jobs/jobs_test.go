@@ -48,9 +48,7 @@ func TestNeeds(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Needs(tc.podSets); got != tc.want {
-				t.Errorf("Needs() = %q, want %q: %s", got, tc.want, tc.reason)
-			}
+			check.Equal(t, tc.want, Needs(tc.podSets), "Needs(): %s", tc.reason)
 		})
 	}
 }
@@ -144,9 +142,7 @@ func TestReasonsInWaitingList(t *testing.T) {
 				got = positioned
 			}
 		}
-		if got != want {
-			t.Errorf("a job that waits with %q is %s, want %s", reason, got, want)
-		}
+		check.Equal(t, want, got, "a job that waits with %q", reason)
 	}
 }
 
@@ -164,13 +160,11 @@ func TestPlaceInWaitingList(t *testing.T) {
 		t.Errorf("Of() = %v, want two that keep their positions", mine)
 	}
 	for priority, want := range map[int32]int{6: 0, 5: 1, 4: 1, 3: 2, 0: 2} {
-		if got := list.Before(types.NamespacedName{Namespace: "a", Name: "new"}, priority); got != want {
-			t.Errorf("Before(new, %d) = %d, want %d: equal ones are older", priority, got, want)
-		}
+		check.Equal(t, want, list.Before(types.NamespacedName{Namespace: "a", Name: "new"}, priority),
+			"Before(new, %d): equal ones are older", priority)
 	}
-	if got := list.Before(types.NamespacedName{Namespace: "a", Name: "mine"}, 3); got != 1 {
-		t.Errorf("Before(mine) = %d, want 1: it does not come before itself", got)
-	}
+	check.Equal(t, 1, list.Before(types.NamespacedName{Namespace: "a", Name: "mine"}, 3),
+		"Before(mine): want 1: it does not come before itself")
 }
 
 func TestTable(t *testing.T) {

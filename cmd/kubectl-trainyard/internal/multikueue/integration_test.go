@@ -125,9 +125,7 @@ func run(t *testing.T, cluster *clusters.Cluster, args ...string) (code int, std
 func wantRun(t *testing.T, e *environment, wantCode int, wantOut, wantErr string, args ...string) {
 	t.Helper()
 	code, out, err := run(t, e.hub.Cluster, args...)
-	if code != wantCode {
-		t.Errorf("%s: exit code %d, want %d", args, code, wantCode)
-	}
+	check.Equal(t, wantCode, code, "%s: exit code", args)
 	check.Diff(t, lines(wantOut), lines(out), fmt.Sprintf("%s: standard output", args))
 	check.Diff(t, lines(wantErr), lines(err), fmt.Sprintf("%s: standard error", args))
 }
@@ -321,9 +319,7 @@ func TestImport(t *testing.T) {
 		"--dry-run": "created (dry run)", "--dry-run=client": "created (dry run)", "--dry-run=server": "created (server dry run)",
 	} {
 		code, out, _ := run(t, e.hub.Cluster, flag)
-		if code != 2 {
-			t.Errorf("%s: exit code %d, want 2, as rights are missing", flag, code)
-		}
+		check.Equal(t, 2, code, "%s: exit code, as rights are missing", flag)
 		wantLines(t, flag, only(out, "created"), said(done)...)
 		_, out, _ = run(t, e.hub.Cluster, flag, "-o", "name")
 		wantLines(t, flag+" -o name", only(out, "/"), "secret/east-kubeconfig", "workercluster.trainyard.dev/east",
@@ -404,15 +400,11 @@ func (e *environment) repeat(t *testing.T, before map[string]string) {
 	// What others have changed stays, and the import says so.
 	e.patch(t, "workercluster", "west", `{"spec":{"connection":{"kubeconfigSecretRef":{"name":"better"}}}}`)
 	code, out, _ := run(t, e.hub.Cluster)
-	if code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
+	check.Equal(t, 2, code, "exit code")
 	wantLines(t, "edited", only(out, "not changed"), `workercluster/west not changed: somebody has changed it since the import: `+
 		`conflict with "kubectl-patch" using trainyard.dev/v1alpha1: .spec.connection.kubeconfigSecretRef.name`)
 	check.Must(t, e.hub.Admin.Get(t.Context(), client.ObjectKey{Name: "west"}, worker))
-	if got := worker.Spec.Connection.KubeconfigSecretRef.Name; got != "better" {
-		t.Errorf("the Secret of west is %q", got)
-	}
+	check.Equal(t, "better", worker.Spec.Connection.KubeconfigSecretRef.Name, "the Secret of west")
 	// Nothing is deleted.
 	e.patch(t, "multikueueconfig", "fleet", `{"spec":{"clusters":["west"]}}`)
 	run(t, e.hub.Cluster)
@@ -455,9 +447,7 @@ metadata: {name: west-kubeconfig, namespace: trainyard-system}
 `)
 	before := e.versions(t)
 	code, out, _ := run(t, e.hub.Cluster)
-	if code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
+	check.Equal(t, 2, code, "exit code")
 	wantLines(t, "made", only(out, "created"), "secret/north-kubeconfig created", "workercluster/north created")
 	wantLines(t, "kept", only(out, "not changed"),
 		"workercluster/east not changed: this command has not made it; to let the imported policy select it, run:")
@@ -468,9 +458,7 @@ metadata: {name: west-kubeconfig, namespace: trainyard-system}
 		"and this command has not made it: give it another name, and repeat the import")
 	after := e.versions(t)
 	for name, version := range before {
-		if after[name] != version {
-			t.Errorf("%s was changed", name)
-		}
+		check.Equal(t, version, after[name], "%s was changed", name)
 	}
 	// The printed command is all that is missing for the other WorkerCluster.
 	e.shell(t, only(out, "kubectl label workercluster east")[0])

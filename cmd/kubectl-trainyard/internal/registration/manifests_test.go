@@ -22,9 +22,7 @@ func TestManifests(t *testing.T) {
 		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
 	c, err := cluster.New(&rest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for folder, names := range wanted {
 		objects, err := manifests(folder)
 		check.Must(t, err)

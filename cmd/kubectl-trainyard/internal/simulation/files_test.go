@@ -144,9 +144,8 @@ func TestLayers(t *testing.T) {
 	if again := (&corev1.Namespace{}); both.Get(t.Context(), types.NamespacedName{Name: "a"}, again) != nil || again.Labels["from"] != "file" {
 		t.Error("what a reader does to an object shows")
 	}
-	if err := both.Get(t.Context(), types.NamespacedName{Name: "b"}, &namespace); err != nil {
-		t.Errorf("Get(b) = %v, want that of the hub", err)
-	}
+	check.Equal(t, nil, both.Get(t.Context(), types.NamespacedName{Name: "b"}, &namespace),
+		"Get(b): want that of the hub")
 	if err := both.Get(t.Context(), types.NamespacedName{Name: "c"}, &namespace); !apierrors.IsNotFound(err) {
 		t.Errorf("Get(c) = %v, want that it is not found", err)
 	}

@@ -242,9 +242,7 @@ WORKER   RESULT                  SCORE   MESSAGE
 	if err != nil || known.Results[0].Equals != nil {
 		t.Errorf("Equals = %v, %v; want none: the job has a UID", known.Results[0].Equals, err)
 	}
-	if outcome.Waiting() != 1 {
-		t.Errorf("Waiting() = %d, want 1", outcome.Waiting())
-	}
+	check.Equal(t, 1, outcome.Waiting(), "Waiting()")
 	if d := first.Dispatch; d.Annotations[v1alpha1.AnnotationDecision] == "" || d.Status.Phase != v1alpha1.PhasePending || len(d.Status.Explanation) != 2 {
 		t.Errorf("%+v: want the Dispatch that the hub would write", d)
 	}

@@ -152,9 +152,7 @@ func TestSimultaneous(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 10 {
-				if err := dir.Keep(t.Context(), entry("job", noon)); err != nil {
-					t.Error(err)
-				}
+				check.Must(t, dir.Keep(t.Context(), entry("job", noon)))
 			}
 		})
 	}

@@ -53,9 +53,7 @@ func TestNomination(t *testing.T) {
 		}
 		f.remove(t, first, workloads[first])
 		f.runs(t, third, f.east)
-		if f.west.given(t, waiting) != 0 {
-			t.Error("west was given a job that does not fit there")
-		}
+		check.Equal(t, 0, f.west.given(t, waiting), "west was given a job that does not fit there")
 		f.remove(t, second, workloads[second])
 		f.remove(t, third, waiting)
 	})
@@ -134,9 +132,8 @@ func TestNomination(t *testing.T) {
 		check.Must(t, f.trainyard.Start(t.Context()))
 		waiting := f.create(t, second)
 		f.told(t, waiting, "NotNominated")
-		if f.east.given(t, waiting)+f.west.given(t, waiting) != 0 {
-			t.Error("a job was given room that another one has")
-		}
+		check.Equal(t, 0, f.east.given(t, waiting)+f.west.given(t, waiting),
+			"a job was given room that another one has")
 		f.remove(t, second, waiting)
 		f.remove(t, first, workload)
 	})

@@ -41,12 +41,8 @@ func TestQuotas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := q.workers[0][0].left
-			if got := q.fits(0, tc.job); got != tc.want {
-				t.Errorf("%s: fits is %v", tc.reason, got)
-			}
-			if q.workers[0][0].left != before {
-				t.Error("asking took quota")
-			}
+			check.Equal(t, tc.want, q.fits(0, tc.job), "%s: fits", tc.reason)
+			check.Equal(t, before, q.workers[0][0].left, "asking took quota")
 		})
 	}
 	all := job(stream.Pods{Count: 16, GPUs: 1, Products: []string{"A100"}})
@@ -78,9 +74,7 @@ func TestRounds(t *testing.T) {
 	check.Diff(t, []int{3, 6, 6, 9}, nominated, "nominated before and after each round")
 	r.begin(&stream.Job{ID: 5}, time.Hour)
 	r.end(&stream.Job{ID: 5})
-	if r.next() != world.Never {
-		t.Error("a job that is placed has another round")
-	}
+	check.Equal(t, world.Never, r.next(), "a job that is placed has another round")
 }
 
 // TestLine: priority comes before age, and jobs that are alike are in one group.

@@ -83,9 +83,7 @@ func TestDuration(t *testing.T) {
 	for seconds, want := range map[float64]string{
 		0: "0", 4.24: "4.2s", 61: "1m01s", 3600: "1h00m", 47.5 * 3600: "47h30m", 50 * 3600: "2d02h",
 	} {
-		if got := duration(seconds); got != want {
-			t.Errorf("%v seconds are %s, want %s", seconds, got, want)
-		}
+		check.Equal(t, want, duration(seconds), "%v seconds", seconds)
 	}
 }
 

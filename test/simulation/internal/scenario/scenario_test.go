@@ -95,9 +95,7 @@ func TestAdapt(t *testing.T) {
 	jobs := []stream.Job{
 		{Pods: []stream.Pods{{Products: []string{"V100", "L4"}}}}, {Pods: []stream.Pods{{Products: []string{"V100"}}}}, {Pods: []stream.Pods{{}}},
 	}
-	if got := s.Adapt(jobs); got != 1 {
-		t.Errorf("%d jobs take any product, want 1", got)
-	}
+	check.Equal(t, 1, s.Adapt(jobs), "jobs that take any product")
 	if got := jobs[0].Pods[0].Products; !slices.Equal(got, []string{"L4"}) {
 		t.Errorf("the first job takes %v, want L4", got)
 	}

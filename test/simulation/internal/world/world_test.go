@@ -107,9 +107,7 @@ func TestFitsChangesNothing(t *testing.T) {
 	before := rooms(w.Levels)
 	for gpus, want := range map[int]bool{4: true, 9: false} {
 		j := job(0, 0, stream.Pods{Count: 2, GPUs: 4}, stream.Pods{Count: 1, GPUs: gpus})
-		if got := w.Fits(&j); got != want {
-			t.Errorf("a gang with a pod of %d GPUs: fits is %v", gpus, got)
-		}
+		check.Equal(t, want, w.Fits(&j), "a gang with a pod of %d GPUs: fits", gpus)
 	}
 	if diff := cmp.Diff(before, rooms(w.Levels)); diff != "" {
 		t.Error(diff)

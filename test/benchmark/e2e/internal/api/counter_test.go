@@ -52,9 +52,7 @@ func TestClassify(t *testing.T) {
 			if classified, ok := classify(request); ok {
 				got = classified.String()
 			}
-			if got != tc.want {
-				t.Errorf("%s\ngot %q, want %q", tc.reason, got, tc.want)
-			}
+			check.Equal(t, tc.want, got, "%s", tc.reason)
 		})
 	}
 }

@@ -89,9 +89,7 @@ jobs{cluster="b"} 3.5 1700000000000
 size_bytes 1.5e+06
 `))
 	check.Must(t, err)
-	if e.Series != 3 {
-		t.Errorf("%d series, want 3: comments and empty lines are none", e.Series)
-	}
+	check.Equal(t, 3, e.Series, "series: comments and empty lines are none")
 	for name, want := range map[string]float64{"jobs": 5.5, "size_bytes": 1.5e6} {
 		if got, err := e.Sum(name); err != nil || got != want {
 			t.Errorf("Sum(%q) = %v, %v, want %v", name, got, err, want)
