@@ -10,8 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -84,5 +87,58 @@ func TestReported(t *testing.T) {
 	}
 	if nodes := r.Snapshot().Nodes; len(nodes) != 1 || nodes[0].Count != 3 || nodes[0].Allocatable["cpu"] != 16 {
 		t.Errorf("nodes: %+v", nodes)
+	}
+}
+
+// TestAmountOf checks that an amount that is too large for an int64 is not read as 0 or as another small number.
+func TestAmountOf(t *testing.T) {
+	for text, want := range map[string]int64{
+		"2": 2000, "1500u": 2, "9000000000000000000": largestAmount, "9223372036854775807": largestAmount, "-9000000000000000000": 0,
+	} {
+		if got := amountOf(corev1.ResourceCPU, resource.MustParse(text)); got != want {
+			t.Errorf("%s cores are read as %d thousandths, want %d", text, got, want)
+		}
+	}
+	if got := amountOf(corev1.ResourceMemory, resource.MustParse("8Ei")); got != largestAmount {
+		t.Errorf("8Ei of memory are read as %d", got)
+	}
+}
+
+// TestEffectiveQuotas: what an orchestrator of Kueue 0.20 gives a ClusterQueue or a Cohort counts instead of its spec.
+func TestEffectiveQuotas(t *testing.T) {
+	const spec = `
+spec: {resourceGroups: [{coveredResources: [cpu], flavors: [{name: a, resources: [{name: cpu, nominalQuota: "9"}]}]}]}
+`
+	group := func(amount int64) []v1alpha1.KueueResourceGroup {
+		return []v1alpha1.KueueResourceGroup{{
+			Resources: []corev1.ResourceName{"cpu"},
+			Flavors:   []v1alpha1.KueueFlavorQuotas{{Name: "a", Quotas: []v1alpha1.KueueResourceQuota{{Resource: "cpu", Nominal: amount}}}},
+		}}
+	}
+	for name, test := range map[string]struct {
+		reason, status string
+		want           []v1alpha1.KueueResourceGroup
+	}{
+		"None": {reason: "most clusters have no orchestrator", status: "status: {conditions: []}", want: group(9000)},
+		"Some": {
+			reason: "the cluster has fewer nodes now",
+			status: `status: {effectiveQuotas: {resourceGroups: [{coveredResources: [cpu], flavors: [{name: a, resources: [{name: cpu, nominalQuota: "4"}]}]}]}}`,
+			want:   group(4000),
+		},
+		"Empty": {reason: "an empty list means that there is no quota", status: "status: {effectiveQuotas: {resourceGroups: []}}"},
+	} {
+		for _, kind := range []string{"ClusterQueue", "Cohort"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				object := &unstructured.Unstructured{}
+				must(t, yaml.Unmarshal([]byte("apiVersion: kueue.x-k8s.io/v1beta2\nkind: "+kind+spec+test.status), &object.Object))
+				kept, err := StripKueue(object)
+				must(t, err)
+				got := cohortOf(kept.(*unstructured.Unstructured)).Groups
+				if kind == "ClusterQueue" {
+					got = clusterQueueOf(kept.(*unstructured.Unstructured)).Groups
+				}
+				differ(t, test.want, got, test.reason)
+			})
+		}
 	}
 }

@@ -6,6 +6,9 @@ package remote
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
@@ -33,5 +36,22 @@ func TestGuard(t *testing.T) {
 	handler.OnDelete(2)
 	if want := []string{"a Node", "an event of a Pod", "an event of a Pod", "an event of a Pod"}; len(told) != len(want) || told[0] != want[0] || told[3] != want[3] {
 		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
+func TestStripMetadata(t *testing.T) {
+	meta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{}},
+		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "trainyard.dev/source-hash": "h"},
+	}}
+	wantMeta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", Annotations: map[string]string{"trainyard.dev/source-hash": "h"},
+	}}
+	if got, err := stripMetadata(meta); err != nil || cmp.Diff(wantMeta, got) != "" {
+		t.Errorf("metadata: %v -want +got:\n%s", err, cmp.Diff(wantMeta, got))
+	}
+	tombstone := toolscache.DeletedFinalStateUnknown{Key: "a"}
+	if got, err := stripMetadata(tombstone); err != nil || cmp.Diff(tombstone, got) != "" {
+		t.Errorf("tombstone: %v, %v", got, err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,4 +120,21 @@ func trueCondition(job *unstructured.Unstructured, kinds ...string) *metav1.Cond
 		return &metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 	}
 	return nil
+}
+
+// maxTTLSeconds keeps the sum of a time and a TTL within the range of time.Duration.
+const maxTTLSeconds = 1 << 32
+
+// TTL returns how long a TrainJob with these annotations stays after its end (v1alpha1.AnnotationTTL), and whether that
+// is limited. Its error says which values are valid, without the names of annotation and value.
+func TTL(annotations map[string]string) (ttl time.Duration, limited bool, err error) {
+	value, ok := annotations[v1alpha1.AnnotationTTL]
+	if !ok {
+		return 0, false, nil
+	}
+	seconds, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || seconds < 0 || seconds > maxTTLSeconds {
+		return 0, false, fmt.Errorf("must be a number of seconds: an integer from 0 to %d", int64(maxTTLSeconds))
+	}
+	return time.Duration(seconds) * time.Second, true, nil
 }

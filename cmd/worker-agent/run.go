@@ -12,12 +12,15 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
+	workerwebhooks "github.com/trainyard/trainyard/webhooks/worker"
 )
 
 // run works until ctx ends. Then it returns nil.
@@ -94,4 +97,29 @@ func setUpFencing(ctx context.Context, mgr ctrl.Manager, o options, trainJobs *t
 	}
 	trainJobs.Gate, trainJobs.Rechecks = fencer.Gate, fencer.Rechecks()
 	return nil
+}
+
+// webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook.
+const webhookConfiguration = "trainyard-worker-agent"
+
+var webhookWords = webhookserver.Words{
+	Manifests: "config/webhook", Process: "The agent",
+	Readiness: "With them, the agent is ready only when they are served.",
+}
+
+// setUpWebhooks makes the manager serve the webhooks on server. The agent is ready when they are served: what fails
+// closed must not wait for a replica that does not answer.
+func setUpWebhooks(ctx context.Context, mgr ctrl.Manager, server webhook.Server, certs *webhookserver.Certificates) error {
+	if certs != nil {
+		if err := certs.AddTo(ctx, mgr); err != nil {
+			return err
+		}
+		if err := mgr.AddReadyzCheck("webhook-authority", certs.CheckInjected); err != nil {
+			return fmt.Errorf("add readiness check of webhooks: %w", err)
+		}
+	}
+	if err := mgr.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
+		return fmt.Errorf("add readiness check of webhooks: %w", err)
+	}
+	return workerwebhooks.Add(ctx, mgr, workerwebhooks.Options{NewRuntimes: trainjob.NewRuntimes})
 }

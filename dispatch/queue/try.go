@@ -56,3 +56,42 @@ func (q *Queue) Excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
 	}
 	return keys
 }
+
+// Fleet is the workers that a Pass decides about. One Pass at a time calls it. During a Pass only Assign and Evict
+// change what it has free. A Pass calls Workers after each placement, and Empty whenever a worker with a reservation
+// has changed.
+type Fleet interface {
+	// Workers returns all workers as they are now, in the same order during a Pass. The Revision of a worker changes
+	// whenever the worker changes, also in what Empty and Occupancy return. The slice belongs to the Fleet. The queue
+	// writes to it during a decision, restores it, and does not keep it.
+	Workers() []dispatch.Worker
+	// Assign takes the demand of a placed job off the free amounts of its worker.
+	Assign(job *Job, decision dispatch.Decision)
+	// Empty returns the nodes of a worker as if no job ran there, the same pointer while they do not change. It is nil for
+	// an unknown worker.
+	Empty(worker v1alpha1.ClusterName) *dispatch.Nodes
+	// Occupancy returns what runs on a worker.
+	Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy
+	// MayEvict says whether jobs of a worker may be stopped for a job. It is false while the Fleet has a reason to expect
+	// that they would be stopped in vain. The worker changes when it is true again.
+	MayEvict(job *Job, worker v1alpha1.ClusterName) bool
+	// Evict records that jobs have to be stopped to make room for a job. It returns false if their worker has to say
+	// first that it takes the job. Then nobody is stopped, and the worker changes when it has said so.
+	Evict(preemption dispatch.Preemption, job *Job) bool
+	// Evicting returns the worker on which jobs are being stopped to make room for a job, or "".
+	Evicting(job types.UID) v1alpha1.ClusterName
+	// Lose records a panic over a worker. From then on Workers shows the worker as not Ready, and as changed.
+	Lose(panicked *dispatch.WorkerPanic)
+}
+
+// fitsEmpty says whether a job would be placed on a worker if no job ran there. fits says whether it would be placed on
+// the worker that it is given. The expression of an erratic policy may be false because the worker has too many jobs
+// now, or because it has none, so fitsEmpty tries both numbers of jobs. The expression sees nodeGroups as they are.
+func fitsEmpty(w dispatch.Worker, fleet Fleet, erratic bool, fits func(dispatch.Worker) bool) bool {
+	w.Nodes, w.Revision = fleet.Empty(w.Name), 0
+	if fits(w) {
+		return true
+	}
+	w.Assigned, w.Queued = 0, 0
+	return erratic && fits(w)
+}

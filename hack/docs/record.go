@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -90,4 +91,12 @@ func code(name string) string {
 		return ""
 	}
 	return "`" + name + "`"
+}
+
+func scores() (string, error) {
+	rows := [][]string{{"name", "score", "use it to"}}
+	for _, score := range dispatch.Scores {
+		rows = append(rows, []string{fmt.Sprintf("`%s`", score.Name), score.Counts, score.Use})
+	}
+	return table(rows), nil
 }

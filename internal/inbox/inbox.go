@@ -18,6 +18,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -74,4 +76,15 @@ func (i *Inbox) AddAfter(key types.NamespacedName, delay time.Duration) {
 	if queue != nil {
 		queue.AddAfter(request, delay)
 	}
+}
+
+// AtEnd calls the functions when the manager ends. They cancel the subscriptions that fill an Inbox.
+func AtEnd(mgr ctrl.Manager, cancels ...func()) error {
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		for _, cancel := range cancels {
+			cancel()
+		}
+		return nil
+	}))
 }

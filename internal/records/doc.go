@@ -3,7 +3,7 @@
 
 // Package records reads and writes Dispatches and Tombstones on the hub. Package dispatch/record defines the content of
 // a Dispatch and how to edit it. This package brings it to the API server: field owner, optimistic lock, indexes, and
-// the condition that reports a write that the API server refuses for good (refused.go). It also makes Tombstones
+// the condition that reports a write that the API server refuses for good (writer.go). It also makes Tombstones
 // (tombstones.go), and says what an attempt has cost (usage.go).
 //
 // Every write of a Dispatch has an optimistic lock. A conflict means that the caller has decided on old data, and must

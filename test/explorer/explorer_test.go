@@ -5,9 +5,13 @@ package explorer
 
 import (
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/test/explorer/world"
 )
@@ -144,4 +148,10 @@ func TestShrink(t *testing.T) {
 		return
 	}
 	t.Error("Nothing went wrong.")
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	debug.SetGCPercent(800) // The worlds are small, and short-lived.
+	os.Exit(m.Run())
 }

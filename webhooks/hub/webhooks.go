@@ -15,6 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
@@ -281,3 +282,31 @@ func keep(faults []validation.Fault, wanted func(validation.Fault) bool) (kept [
 	}
 	return kept
 }
+
+// cachedClient reads from a cache, and sends the rest to the API server.
+type cachedClient struct {
+	client.Client
+	reader client.Reader
+}
+
+// Get reads from the cache.
+func (c cachedClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	return c.reader.Get(ctx, key, object, opts...)
+}
+
+// List reads from the cache.
+func (c cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.reader.List(ctx, list, opts...)
+}
+
+// emptyCluster has no objects. The runtime framework looks for earlier objects of the job. There are none on the hub,
+// so the manager needs no right to read Secrets or ConfigMaps of users.
+type emptyCluster struct{ client.Client }
+
+// Get finds nothing.
+func (emptyCluster) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// List finds nothing.
+func (emptyCluster) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }

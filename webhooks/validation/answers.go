@@ -78,7 +78,7 @@ func isOutage(err error) bool {
 		errors.Is(err, context.Canceled)
 }
 
-// isImmutable is true for a refusal of immutable fields only. The controller then recreates the JobSet (rebuild.go).
+// isImmutable is true for a refusal of immutable fields only. The controller then recreates the JobSet.
 func isImmutable(err error) bool {
 	status, ok := statusOfError(err)
 	if !ok || !apierrors.IsInvalid(err) || status.Details == nil {

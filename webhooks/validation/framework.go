@@ -88,7 +88,7 @@ func (noIndexes) IndexField(context.Context, client.Object, string, client.Index
 }
 
 // opinion returns the faults that the framework's own validation finds in a TrainJob and a runtime. The framework gets
-// no old TrainJob: changes.go decides what an update may change.
+// no old TrainJob: trainjob.go of webhooks/worker decides what an update may change.
 func (c *Checker) opinion(
 	ctx context.Context, job *trainer.TrainJob, r *Runtime,
 ) (warnings admission.Warnings, faults []Fault) {

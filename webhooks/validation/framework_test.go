@@ -6,6 +6,7 @@ package validation
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,5 +80,27 @@ func TestTTLAnnotation(t *testing.T) {
 	}
 	if faults := ttlFaults(torchJob()); faults != nil {
 		t.Errorf("without the annotation: %v", faults)
+	}
+}
+
+func TestPathsAreSortedByNumber(t *testing.T) {
+	want := []string{
+		"metadata.name", "spec.runtimePatches", "spec.runtimePatches[1].manager", "spec.runtimePatches[2].manager",
+		"spec.runtimePatches[2].trainingRuntimeSpec", "spec.runtimePatches[10].manager", "spec.runtimeRef.name",
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, byPath)
+	check.Diff(t, want, got, "order of paths")
+}
+
+func TestListed(t *testing.T) {
+	for want, names := range map[string][]string{
+		"none":                   nil,
+		`"a", "b"`:               {"b", "a"},
+		`"a", "b" and 1 more`:    {"c", "b", "a"},
+		`"a10", "a2" and 1 more`: {"a2", "b", "a10"},
+	} {
+		check.Equal(t, want, listed(names, 2), "listed(%q)", names)
 	}
 }

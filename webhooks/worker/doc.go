@@ -8,7 +8,7 @@
 //   - Questions about pods: what the admission of the cluster makes of the pods of a TrainJob (pods.go). A hub asks before
 //     it sends a copy.
 //   - TrainJob validation has the checks of webhooks/validation, with a dry run of the JobSet that would be made
-//     (trainjob.go), and says when runtime patches may change (changes.go).
+//     (trainjob.go), and says when runtime patches may change.
 //   - Status validation checks the change: what a status may say depends on the old status (rules in status.go).
 //   - Runtime validation is upstream's, and checks updates of TrainingRuntimes too (runtimes.go).
 //

@@ -9,7 +9,7 @@
 // pinned cluster ID. So the cluster ID of the first contact is written to the status before that. A worker whose Ready
 // condition is True is joined to the per-worker controllers. A worker that is removed or must not be used leaves them.
 //
-// AgentReady says whether the worker's agent answers (agent.go), as of when the worker was last seen.
+// AgentReady says whether the worker's agent answers (status.go), as of when the worker was last seen.
 //
 // A change of the connection's state is written at once, free GPUs and jobs at most once in Options.CapacityInterval.
 package workercluster

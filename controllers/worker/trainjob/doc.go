@@ -19,7 +19,7 @@
 //     read and the creation, the garbage collector deletes the JobSet.
 //   - It deletes a JobSet after activeDeadlineSeconds, and repeats this until the JobSet is gone.
 //   - If JobSet does not allow a change on an existing JobSet that has never started, it recreates that JobSet
-//     (rebuild.go).
+//     (build.go).
 //   - It deletes a TrainJob that has ended when the TTL in its annotation is over (v1alpha1.AnnotationTTL).
 //   - It reports what keeps a running job from making progress (package health), and why a job failed.
 //   - It creates a JobSet only when the pods of the earlier JobSet have ended and no Job of that JobSet can make more.

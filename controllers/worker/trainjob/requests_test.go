@@ -13,12 +13,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // request is a request of the controller that was answered: every write except of Events, every read of a single
@@ -169,4 +172,15 @@ func parseList(stream io.ReadCloser) (io.ReadCloser, int, error) {
 		version, err = strconv.Atoi(list.GetResourceVersion())
 	}
 	return io.NopCloser(bytes.NewReader(data)), version, errors.Join(err, stream.Close())
+}
+
+// TestReasonsDoNotMakeMetrics: a writer of JobSet statuses cannot create any number of metrics.
+func TestReasonsDoNotMakeMetrics(t *testing.T) {
+	for reason, want := range map[string]string{
+		"AllJobsCompleted": "AllJobsCompleted", "FailedJobs": "FailedJobs", "ReachedMaxRestarts": "ReachedMaxRestarts",
+		"FailJobSetFailurePolicyAction": "FailJobSetFailurePolicyAction", "DeadlineExceeded": "DeadlineExceeded",
+		"TrainingRuntimeNotSupported": "TrainingRuntimeNotSupported", "Forged-1": "Other", "": "Other",
+	} {
+		check.Equal(t, want, countedReason(reason), "reason %q is counted as", reason)
+	}
 }

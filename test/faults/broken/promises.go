@@ -229,7 +229,7 @@ var promises = []promise{
 	{
 		name: "cordon", words: "Nothing new comes to a worker that is cordoned.",
 		edits: []edit{{
-			file: "dispatch/worker.go",
+			file: "dispatch/job.go",
 			find: "Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain,",
 			put:  "Cordoned: cluster.Spec.Unschedulable && cluster.Spec.Drain,",
 		}},
@@ -238,7 +238,7 @@ var promises = []promise{
 	{
 		name: "drain-budget", words: "Not more jobs leave a drained worker at a time than their policy allows.",
 		edits: []edit{{
-			file: "controllers/hub/moves/budget.go",
+			file: "controllers/hub/moves/evict.go",
 			find: "return b[nameOf(policy)] < *policy.Rules().MaxConcurrentMoves",
 			put:  "return b[nameOf(policy)] < *policy.Rules().MaxConcurrentMoves+1000",
 		}},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/trainyard/trainyard/cmd/internal/version"
 )
 
 const (
@@ -90,5 +92,17 @@ func onlyArg(command string) func(*cobra.Command, []string) error {
 			return errors.New("name one TrainJob: " + displayName + " " + command + " TRAINJOB")
 		}
 		return nil
+	}
+}
+
+func newVersion(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print what this plugin was built from",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(s.Out, version.String())
+			return err
+		},
 	}
 }

@@ -11,7 +11,7 @@
 //
 // A snapshot is what is known of a job at one moment. Functions without I/O decide from it: which pod (choose.go),
 // which run of its container (once.go, or decide.go with Options.Follow), which step (steps.go), whether the pods are on
-// another cluster (elsewhere.go), why there is no log (explain.go), and what to do next (decide.go). Without
+// another cluster or why there is no log (explain.go), and what to do next (decide.go). Without
 // Options.Follow there is one snapshot, read from the API server. With it, each change of the TrainJob or of a pod makes
 // a new snapshot (watch.go), and a goroutine for each node (follow.go) prints from it.
 //

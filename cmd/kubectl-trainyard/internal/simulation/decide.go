@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -14,12 +16,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/explanation"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 )
@@ -199,4 +205,51 @@ func equals(d *v1alpha1.Dispatch) (names []v1alpha1.ClusterName) {
 		}
 	}
 	return names
+}
+
+// Print prints the decisions for people: a text about each job, and a table of the workers.
+func (o *Outcome) Print(out io.Writer, table func(io.Writer, *metav1.Table) error, now time.Time) error {
+	for i, result := range o.Results {
+		if i > 0 {
+			if _, err := fmt.Fprintln(out); err != nil {
+				return err
+			}
+		}
+		if _, err := io.WriteString(out, printers.EscapeTerminal(result.headline())); err != nil {
+			return err
+		}
+		if err := table(out, explanation.Workers(result.Dispatch, o.Clusters, now)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Result) headline() string {
+	var b strings.Builder
+	d := r.Dispatch
+	if d.Spec.Cluster != "" {
+		fmt.Fprintf(&b, "TrainJob %s/%s would run on worker %s\n", d.Namespace, d.Name, d.Spec.Cluster)
+	} else {
+		fmt.Fprintf(&b, "TrainJob %s/%s would wait (%s)\n", d.Namespace, d.Name, jobs.Reason(d))
+	}
+	if why := explanation.Message(d); why != "" {
+		fmt.Fprintf(&b, "  Why:       %s\n", why)
+	}
+	if len(r.Equals) > 0 {
+		names := make([]string, len(r.Equals))
+		for i := range r.Equals {
+			names[i] = string(r.Equals[i])
+		}
+		fmt.Fprintf(&b, "  Or:        %s; the scores are equal, and the UID decides that the job gets when it is created\n", strings.Join(names, ", "))
+	}
+	switch r.Before {
+	case 0:
+	case 1:
+		b.WriteString("  Behind:    one waiting job, which comes before it and may take the room\n")
+	default:
+		fmt.Fprintf(&b, "  Behind:    %d waiting jobs, which come before it and may take the room\n", r.Before)
+	}
+	fmt.Fprintf(&b, "  Needs:     %s\n  Policy:    %s\n  Priority:  %d\n", jobs.Needs(d.Spec.PodSets), output.Or(r.Policy, output.None), d.Spec.Priority)
+	return b.String()
 }

@@ -16,6 +16,5 @@
 //	layers.go  a client that reads the files and the hub
 //	check.go   faults of the files' objects, and defaults
 //	read.go    workers, policies and priority classes
-//	decide.go  the decisions
-//	print.go   the output for people
+//	decide.go  the decisions, and the output for people
 package simulation
