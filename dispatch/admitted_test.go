@@ -4,6 +4,7 @@
 package dispatch
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +55,10 @@ func TestAdmittedDemandCounts(t *testing.T) {
 			if got := Decide(job, nil, workers); got.Cluster != tc.want {
 				t.Errorf("%s\nDecide = %+v, want %q", tc.reason, got, tc.want)
 			}
-			check.Equal(t, tc.reasonOf, Explain(job, nil, workers)[0].Reason, "%s: Explain", tc.reason)
+			line := Explain(job, nil, workers)[0]
+			check.Equal(t, tc.reasonOf, line.Reason, "%s: Explain", tc.reason)
+			_, changed := tc.admitted["east"]
+			check.Equal(t, changed && tc.want == "", strings.Contains(line.Message, "admission"), "%s: users learn of requests that are not theirs", tc.reason)
 			check.Equal(t, tc.reasonOf, Nearest(job, nil, workers).Reason, "%s: Nearest", tc.reason)
 		})
 	}

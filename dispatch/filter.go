@@ -54,8 +54,14 @@ var filterRows = [...]struct {
 	// The exclusion has its own reason.
 	excluded: {message: func(f *filters, w *Worker) string { return f.job.Excluded[w.Name].Message }},
 	insufficient: {
-		reason:  v1alpha1.ReasonInsufficientResources,
-		message: func(f *filters, w *Worker) string { return f.gangOn(w).shortfall(w.Nodes).Message },
+		reason: v1alpha1.ReasonInsufficientResources,
+		message: func(f *filters, w *Worker) string {
+			message := f.gangOn(w).shortfall(w.Nodes).Message
+			if _, changed := f.job.Admitted[w.Name]; changed {
+				message += "; the pods are counted as the worker's admission makes them"
+			}
+			return message
+		},
 	},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
