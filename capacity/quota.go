@@ -12,50 +12,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// KueueKind is a kind of Kueue that is read to count quota.
-type KueueKind struct {
-	// GVK is its version and kind, and Resource the name of its resource.
-	GVK      schema.GroupVersionKind
-	Resource string
-	// Namespaced says whether its objects are in namespaces.
-	Namespaced bool
-}
-
-// KueueKinds are the kinds that are read to count quota. Kueue has served this version since v0.15.
-var KueueKinds = []KueueKind{
-	{kueueGroupVersion.WithKind("ClusterQueue"), "clusterqueues", false},
-	{kueueGroupVersion.WithKind("Cohort"), "cohorts", false},
-	{kueueGroupVersion.WithKind("LocalQueue"), "localqueues", true},
-	{kueueGroupVersion.WithKind("ResourceFlavor"), "resourceflavors", false},
-	KueueWorkloads,
-}
-
-// KueueWorkloads are the Workloads of a Kueue.
-var KueueWorkloads = KueueKind{kueueGroupVersion.WithKind("Workload"), "workloads", true}
-
-var kueueGroupVersion = schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"}
-
-// Object returns an empty object of the kind, for a cache.
-func (k KueueKind) Object() *unstructured.Unstructured {
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(k.GVK)
-	return object
-}
+// KueueKinds are the kinds that are read to count quota.
+var KueueKinds = slices.Sorted(maps.Keys(countsOf))
 
 // quotaCount is what is known of the objects of a worker's Kueue.
 type quotaCount struct {
-	clusterQueues map[string]v1alpha1.KueueClusterQueue
-	cohorts       map[string]v1alpha1.KueueCohort
-	localQueues   map[types.NamespacedName]v1alpha1.KueueLocalQueue
-	flavors       map[string]v1alpha1.KueueFlavor
-	workloads     map[types.NamespacedName]countedWorkload
+	// objects are what counts of the objects, as countsOf returns it.
+	objects map[kueues.Kind]map[types.NamespacedName]any
 	// used is what the Workloads have reserved, by ClusterQueue.
 	used map[string]map[flavorResource]int64
 	// listed: all objects of the first lists are counted.
@@ -80,11 +50,11 @@ type countedWorkload struct {
 // CountQuota makes the tally count the quota of Kueue too. It must be called before the first event.
 func (t *Tally) CountQuota() {
 	t.update(func() bool {
-		t.locked.quota = &quotaCount{
-			clusterQueues: map[string]v1alpha1.KueueClusterQueue{}, cohorts: map[string]v1alpha1.KueueCohort{},
-			localQueues: map[types.NamespacedName]v1alpha1.KueueLocalQueue{}, flavors: map[string]v1alpha1.KueueFlavor{},
-			workloads: map[types.NamespacedName]countedWorkload{}, used: map[string]map[flavorResource]int64{},
+		q := &quotaCount{objects: map[kueues.Kind]map[types.NamespacedName]any{}, used: map[string]map[flavorResource]int64{}}
+		for kind := range countsOf {
+			q.objects[kind] = map[types.NamespacedName]any{}
 		}
+		t.locked.quota = q
 		return true
 	})
 }
@@ -121,75 +91,34 @@ func (t *Tally) KueueHandler() toolscache.ResourceEventHandler {
 
 // set takes a new version of an object, and says whether that changes anything.
 func (q *quotaCount) set(object *unstructured.Unstructured) (changed bool) {
-	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
-	switch object.GetKind() {
-	case "ClusterQueue":
-		changed = put(q.clusterQueues, key.Name, clusterQueueOf(object))
-	case "Cohort":
-		changed = put(q.cohorts, key.Name, cohortOf(object))
-	case "LocalQueue":
-		changed = put(q.localQueues, key, localQueueOf(object))
-	case "ResourceFlavor":
-		changed = put(q.flavors, key.Name, flavorOf(object))
-	case "Workload":
-		before := q.workloads[key]
-		if after := workloadOf(object); after.counts() {
-			changed = put(q.workloads, key, after)
-		} else {
-			changed = drop(q.workloads, key)
-		}
-		if changed {
-			q.add(before, -1)
-			q.add(q.workloads[key], 1)
-		}
-	}
-	return q.outdate(changed)
+	return q.put(object, countsOf[kueues.Kind(object.GetKind())](object))
 }
 
 // remove forgets an object, and says whether that changes anything.
 func (q *quotaCount) remove(object *unstructured.Unstructured) (changed bool) {
+	return q.put(object, nil)
+}
+
+// put notes what counts of an object, nil for nothing, and says whether that changes anything.
+func (q *quotaCount) put(object *unstructured.Unstructured, after any) (changed bool) {
+	all := q.objects[kueues.Kind(object.GetKind())]
 	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
-	switch object.GetKind() {
-	case "ClusterQueue":
-		changed = drop(q.clusterQueues, key.Name)
-	case "Cohort":
-		changed = drop(q.cohorts, key.Name)
-	case "LocalQueue":
-		changed = drop(q.localQueues, key)
-	case "ResourceFlavor":
-		changed = drop(q.flavors, key.Name)
-	case "Workload":
-		q.add(q.workloads[key], -1)
-		changed = drop(q.workloads, key)
-	}
-	return q.outdate(changed)
-}
-
-func (q *quotaCount) outdate(changed bool) bool {
-	if changed {
-		q.shared = nil
-	}
-	return changed && q.listed
-}
-
-// put sets a value of a map, and says whether that changes anything.
-func put[K comparable, V any](values map[K]V, key K, value V) bool {
-	if before, has := values[key]; has && reflect.DeepEqual(before, value) {
+	before := all[key]
+	if reflect.DeepEqual(before, after) {
 		return false
 	}
-	values[key] = value
-	return true
+	q.add(before, -1)
+	q.add(after, 1)
+	if all[key] = after; after == nil {
+		delete(all, key)
+	}
+	q.shared = nil
+	return q.listed
 }
 
-// drop deletes a value of a map, and says whether there was one.
-func drop[K comparable, V any](values map[K]V, key K) bool {
-	_, has := values[key]
-	delete(values, key)
-	return has
-}
-
-// add adds or subtracts what a Workload has reserved.
-func (q *quotaCount) add(w countedWorkload, sign int64) {
+// add adds or subtracts what a Workload has reserved. Other objects reserve nothing.
+func (q *quotaCount) add(counted any, sign int64) {
+	w, _ := counted.(countedWorkload)
 	for r, amount := range w.used {
 		if q.used[w.clusterQueue] == nil {
 			q.used[w.clusterQueue] = map[flavorResource]int64{}
@@ -209,15 +138,17 @@ func (q *quotaCount) share() *v1alpha1.KueueQuota {
 		return q.shared
 	}
 	q.shared = &v1alpha1.KueueQuota{
-		ClusterQueues: sorted(q.clusterQueues, strings.Compare), Cohorts: sorted(q.cohorts, strings.Compare),
-		LocalQueues: sorted(q.localQueues, compareKeys), Flavors: sorted(q.flavors, strings.Compare),
+		ClusterQueues: sorted[v1alpha1.KueueClusterQueue](q.objects[kueues.KindClusterQueue]),
+		Cohorts:       sorted[v1alpha1.KueueCohort](q.objects[kueues.KindCohort]),
+		LocalQueues:   sorted[v1alpha1.KueueLocalQueue](q.objects[kueues.KindLocalQueue]),
+		Flavors:       sorted[v1alpha1.KueueFlavor](q.objects[kueues.KindResourceFlavor]),
 	}
 	for i := range q.shared.ClusterQueues {
 		queue := &q.shared.ClusterQueues[i]
 		queue.Used = amountsByFlavor(q.used[queue.Name])
 	}
-	for key, w := range q.workloads {
-		if w.job != "" {
+	for key, counted := range q.objects[kueues.KindWorkload] {
+		if w := counted.(countedWorkload); w.job != "" {
 			q.shared.Workloads = append(q.shared.Workloads, v1alpha1.KueueWorkload{
 				Namespace: key.Namespace, Job: w.job, Queue: w.queue, ClusterQueue: w.clusterQueue, Used: amountsByFlavor(w.used),
 				Requests: sortedRequests(w.requests),
@@ -231,10 +162,10 @@ func (q *quotaCount) share() *v1alpha1.KueueQuota {
 	return q.shared
 }
 
-func sorted[K comparable, V any](values map[K]V, compare func(a, b K) int) []V {
+func sorted[V any](counted map[types.NamespacedName]any) []V {
 	var all []V
-	for _, key := range slices.SortedFunc(maps.Keys(values), compare) {
-		all = append(all, values[key])
+	for _, key := range slices.SortedFunc(maps.Keys(counted), compareKeys) {
+		all = append(all, counted[key].(V))
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -162,7 +163,7 @@ func TestQuotaOfObjects(t *testing.T) {
 		r.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 		for _, object := range objects {
 			if r.IntN(2) == 0 {
-				stripped, err := StripKueue(object)
+				stripped, err := kueues.Strip(object)
 				must(t, err)
 				object = stripped.(*unstructured.Unstructured)
 			}

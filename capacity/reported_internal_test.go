@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -131,7 +132,7 @@ spec: {resourceGroups: [{coveredResources: [cpu], flavors: [{name: a, resources:
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				object := &unstructured.Unstructured{}
 				must(t, yaml.Unmarshal([]byte("apiVersion: kueue.x-k8s.io/v1beta2\nkind: "+kind+spec+test.status), &object.Object))
-				kept, err := StripKueue(object)
+				kept, err := kueues.Strip(object)
 				must(t, err)
 				got := cohortOf(kept.(*unstructured.Unstructured)).Groups
 				if kind == "ClusterQueue" {

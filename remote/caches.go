@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/capacity"
 )
 
 // The kinds of Kubeflow Trainer that are cached beside TrainJobs (package trainjobs).
@@ -40,9 +40,6 @@ var (
 	TrainingRuntimeGVK        = trainjobs.GroupVersionKind.GroupVersion().WithKind("TrainingRuntime")
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
-
-// labelMultiKueue is the label of the Workloads that a MultiKueue has created. They are cached with Options.Workloads.
-const labelMultiKueue = "kueue.x-k8s.io/multikueue-origin"
 
 var executionLeaseGVK = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
@@ -130,31 +127,32 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 			},
 		},
 	}...)
-	counted := func(kind cachedKind) bool { return kind.gvk == capacity.KueueWorkloads.GVK }
+	counted := func(kind cachedKind) bool { return kind.gvk == kueues.KindWorkload.GVK() }
 	if opts.Workloads && !slices.ContainsFunc(kinds, counted) { // Quota is counted from all Workloads.
 		kinds = append(kinds, cachedWorkloads())
 	}
 	return kinds
 }
 
+// cachedWorkloads are the Workloads that a MultiKueue has created.
 func cachedWorkloads() cachedKind {
-	ofMultiKueue, err := labels.NewRequirement(labelMultiKueue, selection.Exists, nil)
+	ofMultiKueue, err := labels.NewRequirement(kueues.KeyOrigin, selection.Exists, nil)
 	utilruntime.Must(err)
-	kind := kueueKind(capacity.KueueWorkloads)
+	kind := cachedQuota(kueues.KindWorkload)
 	kind.options.Label = labels.NewSelector().Add(*ofMultiKueue)
 	return kind
 }
 
-// kueueKind is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the hub
+// cachedQuota is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the hub
 // looks after the jobs there.
-func kueueKind(kind capacity.KueueKind) cachedKind {
+func cachedQuota(kind kueues.Kind) cachedKind {
 	scope := meta.RESTScopeRoot
-	if kind.Namespaced {
+	if kind.Namespaced() {
 		scope = meta.RESTScopeNamespace
 	}
 	return cachedKind{
-		resource: kind.Resource, gvk: kind.GVK, scope: scope, object: kind.Object(),
-		options: cache.ByObject{Transform: capacity.StripKueue}, optional: true, told: true,
+		resource: kind.Resource(), gvk: kind.GVK(), scope: scope, object: kind.New(),
+		options: cache.ByObject{Transform: kueues.Strip}, optional: true, told: true,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 )
@@ -59,19 +60,19 @@ func countQuota() capacitySource {
 	source := count(tally)
 	source.quota = true
 	for _, kind := range capacity.KueueKinds {
-		counted := kueueKind(kind)
+		counted := cachedQuota(kind)
 		counted.handler = tally.KueueHandler()
 		source.kinds = append(source.kinds, counted)
 	}
 	source.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
 		for _, kind := range capacity.KueueKinds {
-			switch refusal(kind.Resource) {
+			switch refusal(kind.Resource()) {
 			case http.StatusNotFound:
 				return capacity.QuotaMissing, fmt.Sprintf("the worker has no %s of Kueue in version %s, and spec.kueue.capacity counts quota: "+
-					"install Kueue v0.15 or later there, or set spec.kueue.capacity to Ignore", kind.GVK.Kind, kind.GVK.Version)
+					"install Kueue v0.15 or later there, or set spec.kueue.capacity to Ignore", kind, kueues.Version)
 			case http.StatusForbidden:
 				return capacity.QuotaMissing, fmt.Sprintf("the worker forbids to list and watch %s.%s: grant it to the hub's user "+
-					"(kubectl apply -k config/worker-kueue), or set spec.kueue.capacity to Ignore", kind.Resource, kind.GVK.Group)
+					"(kubectl apply -k config/worker-kueue), or set spec.kueue.capacity to Ignore", kind.Resource(), kueues.Group)
 			}
 		}
 		if !listed {

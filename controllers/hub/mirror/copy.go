@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -142,12 +143,7 @@ func specOf(job *unstructured.Unstructured) map[string]any { return trainjobs.Sp
 
 // ofHubKueue are labels and annotations that the hub's Kueue writes. The worker's Kueue would look for the Workload that
 // they name, or wait for whoever gates the admission on the hub.
-var ofHubKueue = []string{
-	"kueue.x-k8s.io/prebuilt-workload-name",
-	"kueue.x-k8s.io/multikueue-origin",
-	"kueue.x-k8s.io/job-uid",
-	"kueue.x-k8s.io/admission-gated-by",
-}
+var ofHubKueue = []string{kueues.KeyPrebuilt, kueues.KeyOrigin, kueues.KeyJobUID, kueues.KeyGatedBy}
 
 // carried returns the labels or annotations of a hub's object that its copy, or the same runtime on a worker, gets. What
 // tools track the hub's object by stays on the hub: the worker's tools would delete the copy. So do names under

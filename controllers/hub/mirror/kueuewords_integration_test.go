@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -333,6 +333,6 @@ func (s *scene) installQuota(t *testing.T) {
 
 func newQuotaWorkload() *unstructured.Unstructured {
 	workload := &unstructured.Unstructured{}
-	workload.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
+	workload.SetGroupVersionKind(kueues.KindWorkload.GVK())
 	return workload
 }

@@ -12,19 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const (
-	// labelJobUID on a Workload of Kueue is the UID of the job that the Workload is for.
-	labelJobUID = "kueue.x-k8s.io/job-uid"
 	// workloadCheck is how often, and workloadSearch for how long, the mirror looks for the Workload of a suspended copy.
 	workloadCheck  = time.Second
 	workloadSearch = 30 * time.Second
@@ -36,9 +33,6 @@ const (
 	minWorkloadDelay = 5 * time.Second
 	maxWorkloadDelay = 2 * time.Minute
 )
-
-// workloadKind is Kueue's record of a job that Kueue queues, in whichever version the worker serves.
-var workloadKind = schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "Workload"}
 
 // workloadsHidden says why the Dispatch does not say what Kueue says.
 const workloadsHidden = "the hub may not read Workloads there, which say why: kubectl apply -k config/worker"
@@ -205,7 +199,7 @@ func (k *workerKueue) hasRun() bool {
 
 // lacksClass is true if the worker says that it has no such WorkloadPriorityClass.
 func (k *workerKueue) lacksClass(ctx context.Context, name string) (bool, error) {
-	mapping, err := k.worker.RESTMapper().RESTMapping(schema.GroupKind{Group: workloadKind.Group, Kind: "WorkloadPriorityClass"})
+	mapping, err := k.worker.RESTMapper().RESTMapping(kueues.KindWorkloadPriorityClass.GroupKind())
 	if meta.IsNoMatchError(err) {
 		return false, nil
 	}
@@ -264,12 +258,10 @@ func (k *workerKueue) isQueued(ctx context.Context, copy *unstructured.Unstructu
 // cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one. The
 // cache has Workloads only if their quota counts.
 func (k *workerKueue) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
-	probe := capacity.KueueWorkloads.Object()
-	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
+	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), kueues.KindWorkload.New()); client.IgnoreNotFound(err) != nil {
 		return nil // Not cached, or not listed yet: a list would wait for that.
 	}
-	workloads := &unstructured.UnstructuredList{}
-	workloads.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
+	workloads := kueues.KindWorkload.NewList()
 	if err := k.worker.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), ofCopy(copy)); err != nil {
 		return nil
 	}
@@ -278,7 +270,7 @@ func (k *workerKueue) cachedWorkload(ctx context.Context, copy *unstructured.Uns
 
 // ofCopy selects the Workload of a copy.
 func ofCopy(copy *unstructured.Unstructured) client.ListOption {
-	return client.MatchingLabels{labelJobUID: string(copy.GetUID())}
+	return client.MatchingLabels{kueues.KeyJobUID: string(copy.GetUID())}
 }
 
 func controlledBy(workloads *unstructured.UnstructuredList, copy *unstructured.Unstructured) *unstructured.Unstructured {
@@ -295,7 +287,7 @@ func (k *workerKueue) findWorkload(ctx context.Context, copy *unstructured.Unstr
 	if cached := k.cachedWorkload(ctx, copy); cached != nil {
 		return kueueAnswer{installed: true, workload: cached}, nil
 	}
-	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
+	mapping, err := k.worker.RESTMapper().RESTMapping(kueues.KindWorkload.GroupKind()) // In whichever version the worker serves.
 	if meta.IsNoMatchError(err) {
 		return kueueAnswer{}, nil
 	}

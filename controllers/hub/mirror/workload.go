@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -31,32 +30,19 @@ func (h held) on(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("the Kueue of worker %q holds the copy: %s", worker, h.message)
 }
 
-// workload is what is read of a Workload of Kueue, in whichever version the worker serves.
-type workload struct {
-	Status struct {
-		Conditions      []metav1.Condition `json:"conditions"`
-		AdmissionChecks []struct {
-			Name    string `json:"name"`
-			State   string `json:"state"`
-			Message string `json:"message"`
-		} `json:"admissionChecks"`
-	} `json:"status"`
-}
-
 // heldBy says why Kueue keeps the copy of a Workload suspended.
 func heldBy(object *unstructured.Unstructured) held {
-	w := &workload{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, w); err != nil {
+	w, err := kueues.Read[kueues.Workload](object)
+	if err != nil {
 		return held{reason: v1alpha1.ReasonHeldByWorker, message: fmt.Sprintf("the Workload cannot be understood: %v", err)}
 	}
-	quota := meta.FindStatusCondition(w.Status.Conditions, "QuotaReserved")
-	evicted := meta.FindStatusCondition(w.Status.Conditions, "Evicted")
+	quota, evicted := w.Condition(kueues.QuotaReserved), w.Condition(kueues.Evicted)
 	switch {
-	case quota != nil && quota.Status == metav1.ConditionTrue && meta.IsStatusConditionTrue(w.Status.Conditions, "Admitted"):
+	case w.Is(kueues.QuotaReserved) && w.Is(kueues.Admitted):
 		return held{reason: v1alpha1.ReasonHeldByWorker, message: "the copy is admitted, and is about to start"}
-	case quota != nil && quota.Status == metav1.ConditionTrue:
-		return held{reason: v1alpha1.ReasonAdmissionChecks, message: w.pendingChecks()}
-	case evicted != nil && evicted.Status == metav1.ConditionTrue:
+	case w.Is(kueues.QuotaReserved):
+		return held{reason: v1alpha1.ReasonAdmissionChecks, message: pendingChecks(w)}
+	case w.Is(kueues.Evicted):
 		return evictedByKueue(evicted, quota)
 	case quota == nil:
 		return held{reason: v1alpha1.ReasonHeldByWorker, message: "Kueue has not looked at the copy yet"}
@@ -65,11 +51,11 @@ func heldBy(object *unstructured.Unstructured) held {
 }
 
 // pendingChecks names the admission checks that are not Ready.
-func (w *workload) pendingChecks() string {
+func pendingChecks(w *kueues.Workload) string {
 	var pending []string
 	for _, check := range w.Status.AdmissionChecks {
 		switch {
-		case check.State == "Ready":
+		case check.State == kueues.CheckReady:
 		case check.Message == "":
 			pending = append(pending, check.Name)
 		default:
@@ -87,7 +73,7 @@ func (w *workload) pendingChecks() string {
 // Rejected, or which it has queued too often. A Workload that an admin has deactivated waits for the admin.
 func evictedByKueue(evicted, quota *metav1.Condition) held {
 	h := held{reason: v1alpha1.ReasonEvictedByKueue, message: fmt.Sprintf("%s: %s", evicted.Reason, evicted.Message)}
-	h.refuses = evicted.Reason == "DeactivatedDueToAdmissionCheck" || evicted.Reason == "DeactivatedDueToRequeuingLimitExceeded"
+	h.refuses = evicted.Reason == kueues.ReasonCheckRejected || evicted.Reason == kueues.ReasonRequeuedTooOften
 	if quota != nil && quota.Message != "" && quota.Message != evicted.Message {
 		h.message += "; " + quota.Message
 		h.refuses = h.refuses || waitingForQuota(quota).refuses
@@ -101,16 +87,16 @@ func evictedByKueue(evicted, quota *metav1.Condition) held {
 func waitingForQuota(quota *metav1.Condition) held {
 	h := held{reason: v1alpha1.ReasonWaitingForQuota, message: cmp.Or(quota.Message, quota.Reason)}
 	switch quota.Reason {
-	case "Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed":
+	case kueues.ReasonMisconfigured, kueues.ReasonExceedsMaxQuota, kueues.ReasonNoMatchingFlavor, kueues.ReasonTopologyPlacementFailed:
 		h.refuses = true
-	case "Suspended":
+	case kueues.ReasonSuspended:
 		h.reason = v1alpha1.ReasonInadmissible
-	case "Inadmissible":
+	case kueues.ReasonInadmissible:
 		h.reason = v1alpha1.ReasonInadmissible
 		h.refuses = !strings.HasSuffix(quota.Message, " is stopped") && !strings.HasSuffix(quota.Message, " is inactive")
-	case "Pending":
+	case kueues.ReasonPending:
 		h.refuses = quota.Message != "" && strings.Trim(noFlavor.ReplaceAllString(quota.Message, ""), ",; ") == ""
-	case "WaitingForQuota":
+	case kueues.ReasonWaitingForQuota:
 	default: // Such as WaitingForPreemptedWorkloads. The words of the Dispatch say which.
 		if quota.Message != "" {
 			h.message = fmt.Sprintf("%s: %s", quota.Reason, quota.Message)

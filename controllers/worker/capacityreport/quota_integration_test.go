@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
@@ -154,12 +155,12 @@ func (w *world) awaitFlavor(t *testing.T, cluster *remote.Cluster, name string) 
 	t.Helper()
 	marks := 0
 	for _, kind := range capacity.KueueKinds {
-		object := kind.Object()
+		object := kind.New()
 		object.SetName(name)
-		if kind.Namespaced {
+		if kind.Namespaced() {
 			object.SetNamespace(metav1.NamespaceDefault)
 		}
-		if kind.GVK.Kind == "Workload" {
+		if kind == kueues.KindWorkload {
 			object.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: name, UID: "u", Controller: new(true)}})
 		}
 		w.apply(t, object)

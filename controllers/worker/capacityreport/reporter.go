@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 )
@@ -163,7 +164,7 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	}
 	if r.Quota {
 		for _, kind := range capacity.KueueKinds {
-			objects[kind.Object()] = cache.ByObject{Transform: capacity.StripKueue}
+			objects[kind.New()] = cache.ByObject{Transform: kueues.Strip}
 		}
 	}
 	informers, err := cache.New(r.config, cache.Options{
@@ -307,14 +308,14 @@ func (r *reporter) countQuota(ctx context.Context, informers cache.Cache, tally 
 	}
 	var counted []toolscache.InformerSynced
 	for _, kind := range capacity.KueueKinds {
-		informer, err := informers.GetInformer(ctx, kind.Object(), cache.BlockUntilSynced(false))
+		informer, err := informers.GetInformer(ctx, kind.New(), cache.BlockUntilSynced(false))
 		if err != nil {
-			r.log.Error(err, "Quota is not reported", "resource", kind.Resource)
+			r.log.Error(err, "Quota is not reported", "resource", kind.Resource())
 			return
 		}
 		handled, err := informer.AddEventHandler(tally.KueueHandler())
 		if err != nil {
-			r.log.Error(err, "Quota is not reported", "resource", kind.Resource)
+			r.log.Error(err, "Quota is not reported", "resource", kind.Resource())
 			return
 		}
 		counted = append(counted, handled.HasSynced)
@@ -328,17 +329,17 @@ func (r *reporter) countQuota(ctx context.Context, informers cache.Cache, tally 
 // quotaReadable says why Kueue's objects cannot be read.
 func (r *reporter) quotaReadable(ctx context.Context) error {
 	for _, kind := range capacity.KueueKinds {
-		if _, err := r.mapper.RESTMapping(kind.GVK.GroupKind(), kind.GVK.Version); err != nil {
-			return fmt.Errorf("find %s of Kueue in version %s (v0.15 or later has it): %w", kind.GVK.Kind, kind.GVK.Version, err)
+		if _, err := r.mapper.RESTMapping(kind.GroupKind(), kueues.Version); err != nil {
+			return fmt.Errorf("find %s of Kueue in version %s (v0.15 or later has it): %w", kind, kueues.Version, err)
 		}
 		for _, verb := range []string{"list", "watch"} {
 			allowed, err := r.may(ctx, verb, kind)
 			if err != nil {
-				return fmt.Errorf("ask whether the agent may %s %s: %w", verb, kind.Resource, err)
+				return fmt.Errorf("ask whether the agent may %s %s: %w", verb, kind.Resource(), err)
 			}
 			if !allowed {
 				return fmt.Errorf("the agent may not %s %s.%s: grant it with kubectl apply -k config/worker-agent-kueue",
-					verb, kind.Resource, kind.GVK.Group)
+					verb, kind.Resource(), kueues.Group)
 			}
 		}
 	}
@@ -346,9 +347,9 @@ func (r *reporter) quotaReadable(ctx context.Context) error {
 }
 
 // may says whether the agent has a right to all objects of a kind.
-func (r *reporter) may(ctx context.Context, verb string, kind capacity.KueueKind) (bool, error) {
+func (r *reporter) may(ctx context.Context, verb string, kind kueues.Kind) (bool, error) {
 	review := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resourceAttributes": map[string]any{
-		"verb": verb, "group": kind.GVK.Group, "resource": kind.Resource,
+		"verb": verb, "group": kueues.Group, "resource": kind.Resource(),
 	}}}}
 	review.SetAPIVersion("authorization.k8s.io/v1")
 	review.SetKind("SelfSubjectAccessReview")

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
@@ -256,11 +257,10 @@ func (w *quotaWorld) counted(t *testing.T) *v1alpha1.KueueQuota {
 	tally := capacity.NewTally()
 	tally.CountQuota()
 	for _, kind := range capacity.KueueKinds {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind.GVK)
+		list := kind.NewList()
 		check.Must(t, w.List(t.Context(), list))
 		for i := range list.Items {
-			stripped, err := capacity.StripKueue(&list.Items[i])
+			stripped, err := kueues.Strip(&list.Items[i])
 			check.Must(t, err)
 			tally.KueueHandler().OnAdd(stripped, true)
 		}
