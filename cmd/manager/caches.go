@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
@@ -31,7 +32,7 @@ func hubCaches(namespace, managedBy string, workloads bool) cache.Options {
 		},
 	}
 	if workloads {
-		options.ByObject[nomination.NewWorkload()] = cache.ByObject{Transform: nomination.Strip}
+		options.ByObject[kueues.KindWorkload.New()] = cache.ByObject{Transform: nomination.Strip}
 	}
 	return options
 }

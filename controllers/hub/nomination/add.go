@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -35,10 +36,10 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(NewWorkload()).
-		Watches(newObject("AdmissionCheck"), all).
-		Watches(newObject("MultiKueueConfig"), all).
-		Watches(newObject("MultiKueueCluster"), all).
+		For(kueues.KindWorkload.New()).
+		Watches(kueues.KindAdmissionCheck.New(), all).
+		Watches(kueues.KindMultiKueueConfig.New(), all).
+		Watches(kueues.KindMultiKueueCluster.New(), all).
 		WatchesRawSource(r.inbox.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // The waiting list has one order.
 		Complete(r)
@@ -64,7 +65,7 @@ func (r *Reconciler) roomChanged() {
 // the hub to read Workloads.
 func CloneEvents(workloads cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		informer, err := workloads.GetInformer(ctx, NewWorkload(), cache.BlockUntilSynced(false))
+		informer, err := workloads.GetInformer(ctx, kueues.KindWorkload.New(), cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch Workloads: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -108,7 +109,7 @@ func TestRefusedWorker(t *testing.T) {
 // A clone for which the worker's Kueue stops other Workloads is not withdrawn after ten seconds: the next worker would
 // stop Workloads too. Kueue 0.20 has a gate and a reason for that, earlier versions have words.
 func TestPreemptingWorkerIsNotWithdrawn(t *testing.T) {
-	gate := map[string]any{"type": conditionGated, "status": "True", "reason": "PreemptionGated", "message": "it's gated"}
+	gate := map[string]any{"type": kueues.PreemptionGated, "status": "True", "reason": "PreemptionGated", "message": "it's gated"}
 	for name, conditions := range map[string][]any{
 		"Gated":       {is("QuotaReserved", "AdmissionGated", "Workload requires preemption, but it's gated"), gate},
 		"GateOpened":  {is("QuotaReserved", "WaitingForQuota", "1 more needed"), gate},
@@ -192,13 +193,13 @@ func TestOrder(t *testing.T) {
 // MultiKueue can use.
 func TestQuestion(t *testing.T) {
 	s := newScene(t)
-	west := newObject("MultiKueueCluster")
+	west := kueues.KindMultiKueueCluster.New()
 	west.SetName("west")
 	check.Must(t, s.patch(s.Hub.Admin, west, "status", map[string]any{"status": map[string]any{
 		"conditions": []any{map[string]any{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "no route"}},
 	}}))
 	s.eventually(t, "the cluster is not Active", func() bool {
-		seen := newObject("MultiKueueCluster")
+		seen := kueues.KindMultiKueueCluster.New()
 		check.Must(t, s.Cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
 		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions")
 		return conditions[0].(map[string]any)["status"] == "False"

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/internal/inbox"
@@ -123,8 +124,7 @@ func (r *Reconciler) wakeAll(ctx context.Context) error {
 }
 
 func (r *Reconciler) list(ctx context.Context) ([]unstructured.Unstructured, error) {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(groupVersion.WithKind("WorkloadList"))
+	all := kueues.KindWorkload.NewList()
 	if err := r.Hub.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Workloads: %w", err)
 	}
@@ -134,7 +134,7 @@ func (r *Reconciler) list(ctx context.Context) ([]unstructured.Unstructured, err
 // observe reads a Workload, what MultiKueue may do with it, and its clones.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observation, error) {
 	o := &observation{key: key, clones: map[v1alpha1.ClusterName]clone{}}
-	object := NewWorkload()
+	object := kueues.KindWorkload.New()
 	switch err := r.Hub.Get(ctx, key, object); {
 	case apierrors.IsNotFound(err):
 		return o, nil
@@ -146,7 +146,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		return nil, reconcile.TerminalError(fmt.Errorf("read Workload %s: %w", key, err))
 	}
 	o.workload = w
-	if o.targets, err = r.kueue().targetsOf(ctx, w); err != nil || !w.awaitsNomination() || o.targets.check == "" {
+	if o.targets, err = r.targetsOf(ctx, w); err != nil || !w.awaitsNomination() || o.targets.check == "" {
 		return o, err
 	}
 	for _, name := range o.targets.clusters {
@@ -171,7 +171,7 @@ func (r *Reconciler) clone(ctx context.Context, name v1alpha1.ClusterName, key t
 	if !ok || worker.Status().State != remote.Connected {
 		return clone{}, nil
 	}
-	object := NewWorkload()
+	object := kueues.KindWorkload.New()
 	switch err := worker.Cache().Get(ctx, key, object); {
 	case apierrors.IsNotFound(err):
 		return clone{state: missing}, nil
@@ -249,7 +249,7 @@ func (r *Reconciler) settle(o *observation) (reconcile.Result, error) {
 		return reconcile.Result{}, r.occupy(o, v1alpha1.ClusterName(w.Status.ClusterName))
 	}
 	left := m.settled.Add(podsTime).Sub(r.Clock.Now())
-	if left <= 0 || w.is(conditionPodsReady) {
+	if left <= 0 || w.Is(kueues.PodsReady) {
 		r.Room.Release(w.UID)
 		return reconcile.Result{}, nil
 	}

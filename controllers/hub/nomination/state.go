@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -101,11 +102,11 @@ func (o *observation) admitting() v1alpha1.ClusterName {
 func decide(o *observation, now time.Time) state {
 	w := o.workload
 	switch {
-	case w == nil, w.DeletionTimestamp != nil, w.is(conditionFinished), o.targets.check == "":
+	case w == nil, w.DeletionTimestamp != nil, w.Is(kueues.Finished), o.targets.check == "":
 		return ended
-	case w.Status.ClusterName != "" && w.is(conditionQuotaReserved), w.check(o.targets.check) == checkReady:
+	case w.Status.ClusterName != "" && w.Is(kueues.QuotaReserved), w.check(o.targets.check) == kueues.CheckReady:
 		return settled
-	case !w.awaitsNomination(), w.check(o.targets.check) != checkPending, !w.othersReady(o.targets.check):
+	case !w.awaitsNomination(), w.check(o.targets.check) != kueues.CheckPending, !w.othersReady(o.targets.check):
 		return unready
 	case o.targets.fault != "":
 		return misconfigured

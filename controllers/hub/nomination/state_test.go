@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -21,10 +22,10 @@ var now = time.Unix(100_000, 0)
 
 // testWorkload has quota, and waits for the check "mk" only.
 func testWorkload(changes ...func(*workload)) *workload {
-	w := &workload{}
+	w := &workload{Workload: &kueues.Workload{}}
 	w.Namespace, w.Name, w.UID = "team", "job-llm", "uid"
-	set(conditionQuotaReserved)(w)
-	w.Status.AdmissionChecks = []checkState{{Name: "mk", State: checkPending}}
+	set(kueues.QuotaReserved)(w)
+	w.Status.AdmissionChecks = []kueues.CheckState{{Name: "mk", State: kueues.CheckPending}}
 	for _, change := range changes {
 		change(w)
 	}
@@ -45,7 +46,7 @@ func hasCheck(name, state string) func(*workload) {
 				return
 			}
 		}
-		w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, checkState{Name: name, State: state})
+		w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, kueues.CheckState{Name: name, State: state})
 	}
 }
 
@@ -86,12 +87,12 @@ func TestDecide(t *testing.T) {
 	}{
 		"Gone":            {"it was deleted", observation{}, ended},
 		"NoCheck":         {"it is not MultiKueue's", observation{workload: testWorkload()}, ended},
-		"Finished":        {"its end is final", of(given("east"), set(conditionFinished)), ended},
+		"Finished":        {"its end is final", of(given("east"), set(kueues.Finished)), ended},
 		"BeingDeleted":    {"it will not run", of(func(w *workload) { w.DeletionTimestamp = &metav1.Time{Time: now} }), ended},
 		"NoQuota":         {"it waits in the hub's queue", of(func(w *workload) { w.Status.Conditions = nil }), unready},
-		"OtherCheck":      {"it may take long until the other check is Ready", of(hasCheck("provisioning", checkPending)), unready},
-		"OtherCheckReady": {"Kueue acts on nominations now", of(hasCheck("provisioning", checkReady)), unplaced},
-		"Evicted":         {"Kueue takes everything back", of(set(conditionEvicted), nominated("east")), unready},
+		"OtherCheck":      {"it may take long until the other check is Ready", of(hasCheck("provisioning", kueues.CheckPending)), unready},
+		"OtherCheckReady": {"Kueue acts on nominations now", of(hasCheck("provisioning", kueues.CheckReady)), unplaced},
+		"Evicted":         {"Kueue takes everything back", of(set(kueues.Evicted), nominated("east")), unready},
 		"Retry":           {"Kueue is about to evict it", of(hasCheck("mk", "Retry")), unready},
 		"NoConfig": {
 			"an admin has to act",
@@ -99,7 +100,7 @@ func TestDecide(t *testing.T) {
 		},
 		"Unplaced":          {"it needs a worker", of(), unplaced},
 		"Foreign":           {"all at once is not ours to change", seen(of(nominated("east", "west")), admitted, pending), foreign},
-		"Settled":           {"MultiKueue has given it away", of(given("east"), hasCheck("mk", checkReady)), settled},
+		"Settled":           {"MultiKueue has given it away", of(given("east"), hasCheck("mk", kueues.CheckReady)), settled},
 		"Following":         {"the worker has just got the clone", at("east", pending, long, short), following},
 		"Overdue":           {"the worker had its time", at("east", pending, long, long), refused},
 		"TimeOfPolicy":      {"the policy gives it more time", at("east", pending, long, long, timeout(2*time.Hour)), following},
@@ -357,7 +358,7 @@ func TestReadClone(t *testing.T) {
 		"Finished":     {conditions: `[{type: Finished, status: "True"}]`, want: admitted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object := NewWorkload()
+			object := kueues.KindWorkload.New()
 			var conditions []any
 			check.Must(t, yaml.Unmarshal([]byte(test.conditions), &conditions))
 			object.Object["status"] = map[string]any{"conditions": conditions}

@@ -6,9 +6,9 @@ package nomination
 import (
 	"maps"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
@@ -24,45 +24,27 @@ func Strip(in any) (any, error) {
 	if err != nil {
 		return in, nil //nolint:nilerr // The reconciler reports it.
 	}
-	kept := &unstructured.Unstructured{Object: map[string]any{}}
-	kept.SetGroupVersionKind(object.GroupVersionKind())
-	kept.SetNamespace(w.Namespace)
-	kept.SetName(w.Name)
-	kept.SetUID(w.UID)
-	kept.SetResourceVersion(w.ResourceVersion)
-	kept.SetCreationTimestamp(w.CreationTimestamp)
-	kept.SetDeletionTimestamp(w.DeletionTimestamp)
-	status, _ := object.Object["status"].(map[string]any)
-	if w.is(conditionFinished) || len(w.Status.AdmissionChecks) == 0 {
-		kept.Object["status"] = map[string]any{"conditions": conditionsOf(status)}
-		return kept, nil
+	spec, status := kueues.Fields(object, "spec"), kueues.Fields(object, "status")
+	conditions := trainjobs.PickItems(status["conditions"], "type", "status", "reason")
+	if w.Is(kueues.Finished) || len(w.Status.AdmissionChecks) == 0 {
+		return kueues.Slim(object, nil, map[string]any{"conditions": conditions}), nil
 	}
-	kept.SetLabels(w.Labels)
-	if owner := metav1.GetControllerOf(w); owner != nil {
-		kept.SetOwnerReferences([]metav1.OwnerReference{*owner})
-	}
-	spec, _ := object.Object["spec"].(map[string]any)
-	kept.Object["spec"] = trainjobs.PickFields(spec, "priority")
-	kept.Object["spec"].(map[string]any)["podSets"] = stripPodSets(spec["podSets"])
+	needs := trainjobs.PickFields(spec, "priority")
+	needs["podSets"] = stripPodSets(spec["podSets"])
 	if w.awaitsNomination() {
+		kept := kueues.Slim(object, needs, status, "labels", "ownerReferences")
 		kept.SetManagedFields(entriesOfKueue(object.GetManagedFields()))
-		kept.Object["status"] = status
 		return kept, nil
 	}
-	slim := trainjobs.PickFields(status, "clusterName", "nominatedClusterNames")
-	slim["conditions"] = conditionsOf(status)
-	slim["admissionChecks"] = trainjobs.PickItems(status["admissionChecks"], "name", "state")
-	kept.Object["status"] = slim
-	return kept, nil
+	given := trainjobs.PickFields(status, "clusterName", "nominatedClusterNames")
+	given["conditions"] = conditions
+	given["admissionChecks"] = trainjobs.PickItems(status["admissionChecks"], "name", "state")
+	return kueues.Slim(object, needs, given, "labels", "ownerReferences"), nil
 }
 
 // awaitsNomination is true for a Workload that may have to be nominated, as far as the Workload itself says.
 func (w *workload) awaitsNomination() bool {
-	return w.Status.ClusterName == "" && w.is(conditionQuotaReserved) && !w.is(conditionEvicted)
-}
-
-func conditionsOf(status map[string]any) []any {
-	return trainjobs.PickItems(status["conditions"], "type", "status", "reason")
+	return w.Status.ClusterName == "" && w.Is(kueues.QuotaReserved) && !w.Is(kueues.Evicted)
 }
 
 // stripPodSets keeps what places pods: counts, requests and constraints.

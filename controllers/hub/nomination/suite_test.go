@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
@@ -40,7 +41,7 @@ func prepare(ctx context.Context, s *stage.Stage) error {
 		}
 	}
 	stripped := func(o *cluster.Options) {
-		o.Cache.ByObject = map[client.Object]cache.ByObject{NewWorkload(): {Transform: Strip}}
+		o.Cache.ByObject = map[client.Object]cache.ByObject{kueues.KindWorkload.New(): {Transform: Strip}}
 	}
 	// No test here loses a worker. A machine that stands still for a few seconds must not either: the job would keep its
 	// worker.
@@ -120,7 +121,7 @@ func (s *scene) restart() {
 // object creates an object of Kueue on the hub until the test ends, and waits for the cache.
 func (s *scene) object(t *testing.T, kind, name string, fields map[string]any) {
 	t.Helper()
-	o := newObject(kind)
+	o := kueues.Kind(kind).New()
 	o.SetName(name)
 	for key, value := range fields {
 		o.Object[key] = value
@@ -130,7 +131,7 @@ func (s *scene) object(t *testing.T, kind, name string, fields map[string]any) {
 		check.Must(t, s.patch(s.Hub.Admin, o, "status", map[string]any{"status": status}))
 	}
 	s.eventually(t, kind+" "+name+" is in the cache", func() bool {
-		seen := newObject(kind)
+		seen := kueues.Kind(kind).New()
 		return s.Cached.Get(t.Context(), types.NamespacedName{Name: name}, seen) == nil && (fields["status"] == nil || seen.Object["status"] != nil)
 	})
 }
@@ -170,7 +171,7 @@ func (s *scene) submit(t *testing.T, name string, priority int64) {
 }
 
 func (s *scene) named(name string) *unstructured.Unstructured {
-	w := NewWorkload()
+	w := kueues.KindWorkload.New()
 	w.SetNamespace(s.Namespace)
 	w.SetName(name)
 	return w
@@ -188,7 +189,7 @@ func (s *scene) settle(t *testing.T, name string) {
 	t.Helper()
 	live := s.live(t, name)
 	s.eventually(t, "the cache has Workload "+name, func() bool {
-		seen := NewWorkload()
+		seen := kueues.KindWorkload.New()
 		return s.Cached.Get(t.Context(), client.ObjectKeyFromObject(live), seen) == nil && seen.GetResourceVersion() == live.GetResourceVersion()
 	})
 }
@@ -220,7 +221,7 @@ func (s *scene) clone(t *testing.T, worker, name string, conditions ...any) {
 		if on.Connection.Status().State != remote.Connected {
 			return false
 		}
-		seen := NewWorkload()
+		seen := kueues.KindWorkload.New()
 		got := on.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(w), seen)
 		if err != nil {
 			return apierrors.IsNotFound(got)
@@ -231,7 +232,7 @@ func (s *scene) clone(t *testing.T, worker, name string, conditions ...any) {
 
 func is(kind, reason, message string) map[string]any {
 	value := "True"
-	if kind == conditionQuotaReserved && reason != conditionQuotaReserved {
+	if kind == kueues.QuotaReserved && reason != kueues.QuotaReserved {
 		value = "False"
 	}
 	return map[string]any{"type": kind, "status": value, "reason": reason, "message": message}

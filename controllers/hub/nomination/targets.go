@@ -10,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -29,51 +29,33 @@ type targets struct {
 	fault string
 }
 
-// kueueReader reads what the hub's Kueue says of MultiKueue, from the hub's caches.
-type kueueReader struct{ hub client.Reader }
-
-func (r *Reconciler) kueue() kueueReader { return kueueReader{r.Hub} }
-
 // targetsOf reads MultiKueue's admission check of a Workload, from the hub's caches.
-func (k kueueReader) targetsOf(ctx context.Context, w *workload) (targets, error) {
+func (r *Reconciler) targetsOf(ctx context.Context, w *workload) (targets, error) {
 	for _, check := range w.Status.AdmissionChecks {
-		var fields struct {
-			Spec struct {
-				ControllerName string `json:"controllerName"`
-				Parameters     struct {
-					Name string `json:"name"`
-				} `json:"parameters"`
-			} `json:"spec"`
-		}
-		found, err := k.read(ctx, "AdmissionCheck", check.Name, &fields)
+		admissionCheck, err := read[kueues.AdmissionCheck](ctx, r.Hub, kueues.KindAdmissionCheck, check.Name)
 		if err != nil {
 			return targets{}, err
 		}
-		if found && fields.Spec.ControllerName == v1alpha1.ManagedByMultiKueue {
-			return k.clustersOf(ctx, targets{check: check.Name, config: fields.Spec.Parameters.Name})
+		if admissionCheck != nil && admissionCheck.Spec.ControllerName == v1alpha1.ManagedByMultiKueue {
+			return r.clustersOf(ctx, targets{check: check.Name, config: admissionCheck.Spec.Parameters.Name})
 		}
 	}
 	return targets{}, nil
 }
 
 // clustersOf reads the clusters of a MultiKueueConfig.
-func (k kueueReader) clustersOf(ctx context.Context, t targets) (targets, error) {
-	var config struct {
-		Spec struct {
-			Clusters []v1alpha1.ClusterName `json:"clusters"`
-		} `json:"spec"`
-	}
-	found, err := k.read(ctx, "MultiKueueConfig", t.config, &config)
+func (r *Reconciler) clustersOf(ctx context.Context, t targets) (targets, error) {
+	config, err := read[kueues.MultiKueueConfig](ctx, r.Hub, kueues.KindMultiKueueConfig, t.config)
 	switch {
 	case err != nil:
 		return t, err
-	case !found:
+	case config == nil:
 		t.fault = fmt.Sprintf("admission check %q names the MultiKueueConfig %q, which does not exist: create it", t.check, t.config)
 		return t, nil
 	}
 	t.clusters, t.inactive = config.Spec.Clusters, map[v1alpha1.ClusterName]string{}
 	for _, name := range t.clusters {
-		if t.inactive[name], err = k.inactive(ctx, name); err != nil {
+		if t.inactive[name], err = r.inactive(ctx, name); err != nil {
 			return t, err
 		}
 		if t.inactive[name] == "" {
@@ -84,19 +66,15 @@ func (k kueueReader) clustersOf(ctx context.Context, t targets) (targets, error)
 }
 
 // inactive returns why MultiKueue cannot use a cluster, empty if it can.
-func (k kueueReader) inactive(ctx context.Context, name v1alpha1.ClusterName) (string, error) {
-	var cluster struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	found, err := k.read(ctx, "MultiKueueCluster", string(name), &cluster)
-	active := meta.FindStatusCondition(cluster.Status.Conditions, "Active")
+func (r *Reconciler) inactive(ctx context.Context, name v1alpha1.ClusterName) (string, error) {
+	cluster, err := read[kueues.MultiKueueCluster](ctx, r.Hub, kueues.KindMultiKueueCluster, string(name))
 	switch {
 	case err != nil:
 		return "", err
-	case !found:
+	case cluster == nil:
 		return "there is no MultiKueueCluster of this name", nil
+	}
+	switch active := meta.FindStatusCondition(cluster.Status.Conditions, kueues.Active); {
 	case active == nil:
 		return "its MultiKueueCluster has no condition Active yet", nil
 	case active.Status != metav1.ConditionTrue:
@@ -105,17 +83,17 @@ func (k kueueReader) inactive(ctx context.Context, name v1alpha1.ClusterName) (s
 	return "", nil
 }
 
-// read reads a cluster-scoped object of Kueue from the hub's caches into fields. found is false if there is none.
-func (k kueueReader) read(ctx context.Context, kind, name string, fields any) (found bool, err error) {
-	object := newObject(kind)
-	switch err := k.hub.Get(ctx, types.NamespacedName{Name: name}, object); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("get %s %q: %w", kind, name, err)
+// read reads a cluster-scoped object of Kueue from the hub's caches, nil if there is none.
+func read[T any](ctx context.Context, hub client.Reader, kind kueues.Kind, name string) (*T, error) {
+	object := kind.New()
+	if err := hub.Get(ctx, types.NamespacedName{Name: name}, object); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get %s %q: %w", kind, name, err)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, fields); err != nil {
-		return false, fmt.Errorf("read %s %q: %w", kind, name, err)
+	fields, err := kueues.Read[T](object)
+	if err != nil {
+		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
 	}
-	return true, nil
+	return fields, nil
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
@@ -116,7 +117,7 @@ func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs [
 		all = append(all, o)
 	}
 	slices.SortFunc(all, func(a, b *observation) int {
-		return cmp.Or(cmp.Compare(b.workload.priority(), a.workload.priority()),
+		return cmp.Or(cmp.Compare(b.workload.Spec.Priority, a.workload.Spec.Priority),
 			a.workload.CreationTimestamp.Compare(b.workload.CreationTimestamp.Time), cmp.Compare(a.workload.UID, b.workload.UID))
 	})
 	return all, errs
@@ -182,10 +183,14 @@ func (r *Reconciler) job(o *observation) (queue.Job, error) {
 	w := o.workload
 	job := queue.Job{Job: dispatch.JobOf(w, nil), Created: w.CreationTimestamp.Time}
 	job.Name, _ = w.gang()
-	job.Annotations, job.Priority = nil, w.priority() // The annotations are for Kueue.
+	job.Annotations, job.Priority = nil, w.Spec.Priority // The annotations are for Kueue.
 	for i := range w.Spec.PodSets {
 		given := &w.Spec.PodSets[i]
-		podSet, err := r.PodSet(given.Name, given.Count, &given.Template.Spec)
+		pod, err := given.Pod()
+		if err != nil {
+			return job, fmt.Errorf("read the pods of podSet %q: %w", given.Name, err)
+		}
+		podSet, err := r.PodSet(given.Name, given.Count, pod)
 		if err != nil {
 			return job, err
 		}
@@ -224,6 +229,6 @@ func (r *Reconciler) unreadable(ctx context.Context, name v1alpha1.ClusterName) 
 	if !ok || worker.Status().State != remote.Connected {
 		return false // Placement says so.
 	}
-	err := worker.Cache().Get(ctx, types.NamespacedName{Namespace: "any", Name: "any"}, NewWorkload())
+	err := worker.Cache().Get(ctx, types.NamespacedName{Namespace: "any", Name: "any"}, kueues.KindWorkload.New())
 	return err != nil && !apierrors.IsNotFound(err)
 }
