@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
@@ -35,7 +36,7 @@ type admission struct {
 
 // admit lets Kueue admit a job whose Dispatch names a worker. It does nothing about a job without an admission check.
 func (a *admission) admit(ctx context.Context, seen *observation, worker v1alpha1.ClusterName) error {
-	return a.answer(ctx, seen, kueue.Ready, fmt.Sprintf("worker %s holds room for the job", worker))
+	return a.answer(ctx, seen, kueues.CheckReady, fmt.Sprintf("worker %s holds room for the job", worker))
 }
 
 // keepQuota says in the admission check of a job why the job waits with its quota. A job that no worker could take for
@@ -52,7 +53,7 @@ func (a *admission) keepQuota(ctx context.Context, seen *observation, reason str
 			return 0, a.giveBack(ctx, seen, reason)
 		}
 	}
-	return left, a.answer(ctx, seen, kueue.Pending, fmt.Sprintf(
+	return left, a.answer(ctx, seen, kueues.CheckPending, fmt.Sprintf(
 		"the job waits for room on a worker (%s): Dispatch %s says what each worker lacks", reason, key))
 }
 
@@ -66,7 +67,7 @@ func hopelessFor(retries int64) time.Duration {
 func (a *admission) giveBack(ctx context.Context, seen *observation, reason string) error {
 	message := fmt.Sprintf("no worker could take the job, even if no other job ran there (%s): Dispatch %s says why",
 		reason, seen.key())
-	if err := a.answer(ctx, seen, kueue.Retry, message); err != nil {
+	if err := a.answer(ctx, seen, kueues.CheckRetry, message); err != nil {
 		return err
 	}
 	a.waiting.hope(seen.key(), true) // The time begins again when the job has quota again.

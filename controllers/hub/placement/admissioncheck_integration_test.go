@@ -19,12 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/test/check"
 )
 
-const pending = roomCheck + ":" + kueue.Pending
+const pending = roomCheck + ":" + kueues.CheckPending
 
 func suspendedJob(job *trainer.TrainJob) { job.Spec.Suspend = new(true) }
 
@@ -80,16 +81,16 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 		t.Fatalf("the suspended job has the Dispatch %+v", d)
 	}
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
-	k.checked(t, "gated", kueue.Pending, "NoFit")
+	k.checked(t, "gated", kueues.CheckPending, "NoFit")
 	if d := k.expect(t, "gated", v1alpha1.ReasonNoFit); len(d.Status.Explanation) == 0 {
 		t.Error("the Dispatch does not say what each worker lacks")
 	}
 	k.Clock.Step(time.Hour) // The worker could take it, so it stays on the waiting list for as long as that takes.
-	k.checked(t, "gated", kueue.Pending, "NoFit")
+	k.checked(t, "gated", kueues.CheckPending, "NoFit")
 
 	check.Must(t, k.Hub.Admin.Delete(t.Context(), first))
 	k.lose(first)
-	d, _ := k.checked(t, "gated", kueue.Ready, "east")
+	d, _ := k.checked(t, "gated", kueues.CheckReady, "east")
 	if d.Spec.Cluster != east || d.Spec.Attempt != 1 {
 		t.Fatalf("the Dispatch is %+v, want it placed", d.Spec)
 	}
@@ -99,7 +100,7 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	}
 	k.read(t)
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending) // The write of the state was lost.
-	if again, _ := k.checked(t, "gated", kueue.Ready, "east"); !cmp.Equal(d, again) {
+	if again, _ := k.checked(t, "gated", kueues.CheckReady, "east"); !cmp.Equal(d, again) {
 		t.Errorf("the new process wrote the Dispatch (-before +after):\n%s", cmp.Diff(d, again))
 	}
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota, admitted}, roomCheck)
@@ -118,7 +119,7 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 	k.read(t)
 	k.Submit(t, "gated", queued, suspendedJob)
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
-	d, _ := k.checked(t, "gated", kueue.Ready, "holds")
+	d, _ := k.checked(t, "gated", kueues.CheckReady, "holds")
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
 	})
@@ -137,26 +138,26 @@ func TestQuotaIsGivenBack(t *testing.T) {
 	k.read(t)
 	k.Submit(t, "lost", pinned("region=nowhere"), queued, suspendedJob)
 	k.setWorkload(t, "lost", kueue.QuotaReserved, []string{withQuota}, pending)
-	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != hopelessTime {
+	if _, result := k.checked(t, "lost", kueues.CheckPending, "NoFit"); result.RequeueAfter != hopelessTime {
 		t.Errorf("it is looked at again after %s, want %s", result.RequeueAfter, hopelessTime)
 	}
 	k.Clock.Step(hopelessTime)
-	k.checked(t, "lost", kueue.Retry, "no worker could take")
+	k.checked(t, "lost", kueues.CheckRetry, "no worker could take")
 	if admissionCheck := k.checkState(t, "lost"); admissionCheck["requeueAfterSeconds"] != nil {
 		t.Errorf("the check is %v, and a delay in it keeps Kueue from taking the quota back", admissionCheck)
 	}
 	k.setRetries(t, "lost", 2)
-	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != 4*hopelessTime {
+	if _, result := k.checked(t, "lost", kueues.CheckPending, "NoFit"); result.RequeueAfter != 4*hopelessTime {
 		t.Errorf("the third time it is looked at again after %s, want %s", result.RequeueAfter, 4*hopelessTime)
 	}
 	k.Clock.Step(4 * hopelessTime)
-	k.checked(t, "lost", kueue.Retry, "no worker could take")
+	k.checked(t, "lost", kueues.CheckRetry, "no worker could take")
 	k.setRetries(t, "lost", 3)
 	job := k.TrainJob(t, "lost")
 	old := job.DeepCopy()
 	job.Annotations = nil
 	check.Must(t, k.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(old)))
-	if d, _ := k.checked(t, "lost", kueue.Ready, "holds"); d.Spec.Cluster == "" {
+	if d, _ := k.checked(t, "lost", kueues.CheckReady, "holds"); d.Spec.Cluster == "" {
 		t.Error("the job is not placed")
 	}
 }
@@ -168,7 +169,7 @@ func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 	w.SetNamespace(k.Namespace)
 	check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
-		map[string]any{"name": roomCheck, "state": kueue.Pending, "retryCount": retries},
+		map[string]any{"name": roomCheck, "state": kueues.CheckPending, "retryCount": retries},
 	}
 	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)

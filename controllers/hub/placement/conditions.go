@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
@@ -112,30 +113,12 @@ func addActivity(mgr ctrl.Manager, options Options) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("admissioncheck").
-		For(newAdmissionCheck(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(kueues.KindAdmissionCheck.New(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(&checkReconciler{hub: options.Hub, recorder: options.Recorder, clock: options.Clock})
 	if err != nil {
 		return fmt.Errorf("add AdmissionCheck controller: %w", err)
 	}
 	return nil
-}
-
-func newAdmissionCheck() *unstructured.Unstructured {
-	check := &unstructured.Unstructured{}
-	check.SetGroupVersionKind(kueue.AdmissionCheckKind)
-	return check
-}
-
-// admissionCheck is what is read of an AdmissionCheck.
-type admissionCheck struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		ControllerName string         `json:"controllerName"`
-		Parameters     map[string]any `json:"parameters"`
-	} `json:"spec"`
-	Status struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	} `json:"status"`
 }
 
 // checkReconciler reconciles AdmissionChecks.
@@ -147,18 +130,18 @@ type checkReconciler struct {
 
 // Reconcile writes the condition Active of a check of Trainyard if it has changed.
 func (r *checkReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	object := newAdmissionCheck()
+	object := kueues.KindAdmissionCheck.New()
 	if err := r.hub.Get(ctx, request.NamespacedName, object); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	var check admissionCheck
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &check); err != nil {
+	check, err := kueues.Read[kueues.AdmissionCheck](object)
+	if err != nil {
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("read AdmissionCheck %q: %w", request.Name, err))
 	}
 	if check.Spec.ControllerName != kueue.CheckController {
 		return reconcile.Result{}, nil
 	}
-	condition := activity(&check)
+	condition := activity(check)
 	condition.LastTransitionTime = metav1.NewTime(r.clock.Now())
 	if !meta.SetStatusCondition(&check.Status.Conditions, condition) {
 		return reconcile.Result{}, nil
@@ -196,12 +179,12 @@ func (r *checkReconciler) write(
 }
 
 // activity is the condition Active of a check of Trainyard.
-func activity(check *admissionCheck) metav1.Condition {
+func activity(check *kueues.AdmissionCheck) metav1.Condition {
 	condition := metav1.Condition{
-		Type: "Active", Status: metav1.ConditionTrue, Reason: "Active", ObservedGeneration: check.Generation,
+		Type: kueues.Active, Status: metav1.ConditionTrue, Reason: "Active", ObservedGeneration: check.Generation,
 		Message: "Trainyard decides about jobs with this check",
 	}
-	if len(check.Spec.Parameters) > 0 {
+	if check.Spec.Parameters != (kueues.Parameters{}) {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "InvalidParameters"
 		condition.Message = "spec.parameters: a check of " + kueue.CheckController + " takes no parameters, take them off; " +
 			"which workers a job may use is said by DispatchPolicies"

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
@@ -125,7 +126,7 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 	for _, admissionCheck := range checks {
 		name, state, given := strings.Cut(admissionCheck, ":")
 		if !given {
-			state = kueue.Ready
+			state = kueues.CheckReady
 		}
 		states = append(states, map[string]any{"name": name, "state": state})
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
@@ -257,7 +258,7 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	k.setWorkload(t, "gated", kueue.Held, []string{withQuota}, provisioningCheck+":Pending", pending)
 	k.assign(t, "gated", k.Namespace)
 	k.decideTheRest(t, "gated")
-	k.checked(t, "gated", kueue.Pending, v1alpha1.ReasonWaitingForWorkload)
+	k.checked(t, "gated", kueues.CheckPending, v1alpha1.ReasonWaitingForWorkload)
 	k.waits(t, "gated", v1alpha1.ReasonWaitingForWorkload, fmt.Sprintf("ResourceFlavor %q", k.Namespace))
 
 	flavor := kueueObject("kueue.x-k8s.io/v1beta2", "ResourceFlavor", k.Namespace)
@@ -267,11 +268,11 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	}
 	check.Must(t, k.Hub.Admin.Create(t.Context(), flavor))
 	t.Cleanup(func() { check.Must(t, k.Hub.Admin.Delete(context.WithoutCancel(t.Context()), flavor)) })
-	k.checked(t, "gated", kueue.Pending, v1alpha1.ReasonNoFit)
+	k.checked(t, "gated", kueues.CheckPending, v1alpha1.ReasonNoFit)
 	k.labelNodes(t, west, hopper)
 	flavor.Object["spec"].(map[string]any)["nodeLabels"] = map[string]any{"gpu": "h100"}
 	check.Must(t, k.Hub.Admin.Update(t.Context(), flavor))
-	d, _ := k.checked(t, "gated", kueue.Ready, string(west))
+	d, _ := k.checked(t, "gated", kueues.CheckReady, string(west))
 	want := []any{hopper, []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}}
 	check.Diff(t, want, []any{d.Spec.PodSets[0].NodeSelector, d.Spec.PodSets[0].Tolerations}, "the PodSet of the Dispatch")
 }
@@ -283,8 +284,8 @@ func (k *kueueAPI) decideTheRest(t *testing.T, job string) {
 	w.SetNamespace(k.Namespace)
 	check.Must(t, k.Hub.Admin.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
-		map[string]any{"name": provisioningCheck, "state": kueue.Ready},
-		map[string]any{"name": roomCheck, "state": kueue.Pending},
+		map[string]any{"name": provisioningCheck, "state": kueues.CheckReady},
+		map[string]any{"name": roomCheck, "state": kueues.CheckPending},
 	}
 	check.Must(t, k.Hub.Admin.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)

@@ -10,16 +10,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-const (
-	// keyPrebuilt, as label or annotation, names a Workload that somebody has created for the job.
-	keyPrebuilt = "kueue.x-k8s.io/prebuilt-workload-name"
-	// multiKueueController is the spec.controllerName of MultiKueue's AdmissionChecks.
-	multiKueueController = v1alpha1.ManagedByMultiKueue
-)
+// multiKueueController is the spec.controllerName of MultiKueue's AdmissionChecks.
+const multiKueueController = v1alpha1.ManagedByMultiKueue
 
 // Standing says what the hub's Kueue does with a TrainJob.
 type Standing int
@@ -58,7 +55,7 @@ type Answer struct {
 // isMarked is true if the job asks to be managed by Kueue. Kueue never admits a job without such a mark.
 func isMarked(job *unstructured.Unstructured) bool {
 	labels := job.GetLabels()
-	return labels[v1alpha1.LabelLocalQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
+	return labels[v1alpha1.LabelLocalQueue] != "" || labels[kueues.KeyPrebuilt] != "" || job.GetAnnotations()[kueues.KeyPrebuilt] != ""
 }
 
 // checks says who decides about admission checks.
@@ -68,7 +65,7 @@ type checks struct {
 	// decided is Options.Checks.
 	decided string
 	// flavor returns a ResourceFlavor, nil for an unknown one.
-	flavor func(name string) *flavor
+	flavor func(name string) *kueues.ResourceFlavor
 }
 
 func (c checks) flavorsOf(w *workload) *Flavors {
@@ -80,8 +77,8 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range workloads {
 		for _, check := range w.checks {
-			if by.controllerOf(check.name) == multiKueueController {
-				return Answer{Standing: MultiKueue, Message: dispatched(w, check.name)}
+			if by.controllerOf(check.Name) == multiKueueController {
+				return Answer{Standing: MultiKueue, Message: dispatched(w, check.Name)}
 			}
 		}
 		if w.cluster != "" {
@@ -113,10 +110,10 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 func admitted(job *unstructured.Unstructured, w *workload, by checks) Answer {
 	answer := Answer{Standing: Free, Priority: &w.priority}
 	for _, check := range w.checks {
-		switch controller := by.controllerOf(check.name); {
+		switch controller := by.controllerOf(check.Name); {
 		case controller == "":
 			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub "+
-				"has no AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
+				"has no AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.Name)}
 		case controller == by.decided && trainjobs.Suspended(job):
 			answer.Standing, answer.Flavors = QuotaReserved, by.flavorsOf(w)
 		}
@@ -151,5 +148,5 @@ func unmade(job *unstructured.Unstructured) string {
 			"Kueue does not manage TrainJobs in this namespace, take the label off", queue, v1alpha1.LabelLocalQueue)
 	}
 	return fmt.Sprintf("the job names a Workload of the hub's Kueue (%s), and the hub has none that the job controls",
-		keyPrebuilt)
+		kueues.KeyPrebuilt)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -48,7 +49,7 @@ func status(conditions []string, checks ...string) map[string]any {
 	for _, check := range checks {
 		name, state, given := strings.Cut(check, ":")
 		if !given {
-			state = Ready
+			state = kueues.CheckReady
 		}
 		states = append(states, map[string]any{"name": name, "state": state})
 	}
@@ -90,8 +91,8 @@ func TestJudge(t *testing.T) {
 			message: []string{`queue "research"`, "has made no Workload", "take the label off"},
 		},
 		"Prebuilt": {
-			reason: "somebody makes its Workload", marks: map[string]string{keyPrebuilt: "w"}, want: Held,
-			message: []string{keyPrebuilt},
+			reason: "somebody makes its Workload", marks: map[string]string{kueues.KeyPrebuilt: "w"}, want: Held,
+			message: []string{kueues.KeyPrebuilt},
 		},
 		"NotAdmitted": {
 			reason: "its checks may not be there yet", marks: queued, want: Held,

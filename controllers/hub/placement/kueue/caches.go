@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -20,6 +22,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/trainyard/trainyard/api/kueues"
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 const (
@@ -121,7 +126,7 @@ func (w *Watch) read(ctx context.Context, version string) (stop func(), err erro
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var synced []toolscache.InformerSynced
-	for _, informer := range c.all() {
+	for _, informer := range c.all {
 		running.Go(func() { informer.RunWithContext(ctx) })
 		synced = append(synced, informer.HasSynced)
 	}
@@ -142,97 +147,105 @@ type caches struct {
 	workloads, checks toolscache.SharedIndexInformer
 	// flavors are the ResourceFlavors, nil if nothing is decided about jobs before Kueue has resumed them.
 	flavors toolscache.SharedIndexInformer
+	// all are all of these.
+	all []toolscache.SharedIndexInformer
 }
 
-func (c *caches) all() []toolscache.SharedIndexInformer {
-	if c.flavors == nil {
-		return []toolscache.SharedIndexInformer{c.workloads, c.checks}
-	}
-	return []toolscache.SharedIndexInformer{c.workloads, c.checks, c.flavors}
+// cached is a kind that is cached.
+type cached struct {
+	kind     kueues.Kind
+	strip    toolscache.TransformFunc
+	indexers toolscache.Indexers
+	handler  toolscache.ResourceEventHandler
 }
 
 func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, error) {
-	informer := func(plural string, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		resource := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
-		return dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
+	c, errs := &caches{}, []error(nil)
+	informer := func(of cached) toolscache.SharedIndexInformer {
+		resource := schema.GroupVersionResource{Group: kueues.Group, Version: version, Resource: of.kind.Resource()}
+		informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, of.indexers, nil).Informer()
+		_, err := informer.AddEventHandler(of.handler)
+		errs = append(errs, err, informer.SetTransform(of.strip),
+			informer.SetWatchErrorHandlerWithContext(w.failsToRead(string(of.kind)+"s")))
+		c.all = append(c.all, informer)
+		return informer
 	}
-	c := &caches{
-		workloads: informer("workloads", toolscache.Indexers{
-			indexOwner: ownerOf, indexCheck: checksOf, indexFlavor: flavorsOf,
-		}),
-		checks: informer("admissionchecks", toolscache.Indexers{}),
-	}
-	_, workloadsErr := c.workloads.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { tellWorkload(w.tellJob, object) },
-		UpdateFunc: func(before, after any) { tellChange(w.tellJob, before, after) },
-		DeleteFunc: func(object any) { tellWorkload(w.tellJob, object) },
-	})
-	_, checksErr := c.checks.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { c.tellJobs(w.tellJob, indexCheck, object) },
-		UpdateFunc: func(before, after any) {
-			if before.(*admissionCheck).controller != after.(*admissionCheck).controller {
-				c.tellJobs(w.tellJob, indexCheck, after)
-			}
+	c.workloads = informer(cached{
+		kind:     kueues.KindWorkload,
+		strip:    func(in any) (any, error) { return stripWorkload(in, w.Checks != "") },
+		indexers: toolscache.Indexers{indexOwner: indexedBy(ownerOf), indexCheck: indexedBy(checksOf), indexFlavor: indexedBy(flavorsOf)},
+		handler: toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { tellWorkload(w.tellJob, object) },
+			UpdateFunc: func(before, after any) { tellChange(w.tellJob, before, after) },
+			DeleteFunc: func(object any) { tellWorkload(w.tellJob, object) },
 		},
-		DeleteFunc: func(object any) { c.tellJobs(w.tellJob, indexCheck, object) },
 	})
-	err := errors.Join(workloadsErr, checksErr,
-		c.workloads.SetTransform(func(in any) (any, error) { return stripWorkload(in, w.Checks != "") }),
-		c.checks.SetTransform(stripCheck),
-		c.workloads.SetWatchErrorHandlerWithContext(w.failsToRead("Workloads")),
-		c.checks.SetWatchErrorHandlerWithContext(w.failsToRead("AdmissionChecks")))
+	c.checks = informer(objects[kueues.AdmissionCheckSpec](kueues.KindAdmissionCheck, func(check any) {
+		c.tellJobs(w.tellJob, indexCheck, check)
+	}))
 	if w.Checks != "" {
-		c.flavors = informer("resourceflavors", toolscache.Indexers{})
-		err = errors.Join(err, w.watchFlavors(c))
+		c.flavors = informer(objects[kueues.ResourceFlavorSpec](kueues.KindResourceFlavor, func(flavor any) {
+			c.tellJobs(w.tellJob, indexFlavor, flavor)
+		}))
 	}
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("watch Kueue: %w", err)
 	}
 	return c, nil
 }
 
-func (w *Watch) watchFlavors(c *caches) error {
-	_, err := c.flavors.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { c.tellJobs(w.tellJob, indexFlavor, object) },
-		UpdateFunc: func(before, after any) {
-			if !before.(*flavor).equal(after.(*flavor)) {
-				c.tellJobs(w.tellJob, indexFlavor, after)
+// objects is a kind with the spec S. changed is called with each object that has another spec than before.
+func objects[S any](kind kueues.Kind, changed func(object any)) cached {
+	return cached{
+		kind: kind, indexers: toolscache.Indexers{},
+		strip: func(in any) (any, error) {
+			object, ok := in.(*unstructured.Unstructured)
+			if !ok {
+				return in, nil
 			}
+			trainjobs.StripMetadata(object)
+			fields, err := kueues.Read[kueues.Object[S]](object)
+			if err != nil {
+				return nil, fmt.Errorf("read %s %q: %w", kind, object.GetName(), err)
+			}
+			return fields, nil
 		},
-		DeleteFunc: func(object any) { c.tellJobs(w.tellJob, indexFlavor, object) },
-	})
-	return errors.Join(err, c.flavors.SetTransform(stripFlavor),
-		c.flavors.SetWatchErrorHandlerWithContext(w.failsToRead("ResourceFlavors")))
-}
-
-// ownerOf indexes Workloads by the UID of their TrainJob.
-func ownerOf(object any) ([]string, error) {
-	if w, ok := object.(*workload); ok && w.owner != "" {
-		return []string{string(w.owner)}, nil
+		handler: toolscache.ResourceEventHandlerFuncs{
+			AddFunc: changed,
+			UpdateFunc: func(before, after any) {
+				if !reflect.DeepEqual(before.(*kueues.Object[S]).Spec, after.(*kueues.Object[S]).Spec) {
+					changed(after)
+				}
+			},
+			DeleteFunc: changed,
+		},
 	}
-	return nil, nil
 }
 
-// checksOf indexes the Workloads of TrainJobs by their admission checks.
-func checksOf(object any) ([]string, error) {
-	var names []string
-	if w, ok := object.(*workload); ok {
-		for _, c := range w.checks {
-			names = append(names, c.name)
+// indexedBy indexes the Workloads of TrainJobs.
+func indexedBy(values func(*workload) []string) toolscache.IndexFunc {
+	return func(object any) ([]string, error) {
+		if w, ok := object.(*workload); ok && w.owner != "" {
+			return values(w), nil
 		}
+		return nil, nil
 	}
-	return names, nil
 }
 
-// flavorsOf indexes the Workloads of TrainJobs by their flavors.
-func flavorsOf(object any) ([]string, error) {
-	var names []string
-	if w, ok := object.(*workload); ok {
-		for _, a := range w.assigned {
-			names = append(names, a.flavors...)
-		}
+func ownerOf(w *workload) []string { return []string{string(w.owner)} }
+
+func checksOf(w *workload) (names []string) {
+	for _, c := range w.checks {
+		names = append(names, c.Name)
 	}
-	return names, nil
+	return names
+}
+
+func flavorsOf(w *workload) (names []string) {
+	for _, a := range w.assigned {
+		names = slices.AppendSeq(names, maps.Values(a.Flavors))
+	}
+	return names
 }
 
 // of returns the Workloads of a TrainJob. A Workload in another namespace is not the job's, whatever owner it names.
@@ -256,19 +269,19 @@ func (c *caches) indexed(index, value string) []*workload {
 // controllerOf returns the controller of an admission check, empty if the hub has no check of that name.
 func (c *caches) controllerOf(check string) string {
 	object, _, _ := c.checks.GetIndexer().GetByKey(check)
-	if known, ok := object.(*admissionCheck); ok {
-		return known.controller
+	if known, ok := object.(*kueues.AdmissionCheck); ok {
+		return known.Spec.ControllerName
 	}
 	return ""
 }
 
 // flavor returns a ResourceFlavor, nil if the hub has none of that name.
-func (c *caches) flavor(name string) *flavor {
+func (c *caches) flavor(name string) *kueues.ResourceFlavor {
 	if c.flavors == nil {
 		return nil
 	}
 	object, _, _ := c.flavors.GetIndexer().GetByKey(name)
-	found, _ := object.(*flavor)
+	found, _ := object.(*kueues.ResourceFlavor)
 	return found
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
@@ -61,7 +62,7 @@ func (e *environment) uninstall(t *testing.T) {
 			definition := &unstructured.Unstructured{}
 			definition.SetAPIVersion("apiextensions.k8s.io/v1")
 			definition.SetKind("CustomResourceDefinition")
-			definition.SetName(plural + "." + group)
+			definition.SetName(plural + "." + kueues.Group)
 			left = e.hub.Delete(ctx, definition) == nil || left
 		}
 		return !left

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -19,22 +20,12 @@ const (
 	CheckOwner = "trainyard-placement"
 )
 
-// States of an admission check.
-const (
-	// Pending: the job keeps its quota, and waits.
-	Pending = "Pending"
-	// Ready: the job may run.
-	Ready = "Ready"
-	// Retry: Kueue takes the quota back, and gives the job quota again later.
-	Retry = "Retry"
-)
-
 // Review is a Workload with quota that Trainyard's admission checks decide about.
 type Review struct {
 	workload types.NamespacedName
 	uid      types.UID
 	version  string
-	checks   []check
+	checks   []kueues.CheckState
 }
 
 // review returns what Trainyard's checks have to decide, nil if there is nothing. They decide last: room that is held
@@ -47,11 +38,11 @@ func (w *workload) review(by checks) *Review {
 		workload: types.NamespacedName{Namespace: w.Namespace, Name: w.Name}, uid: w.UID, version: w.ResourceVersion,
 	}
 	for _, c := range w.checks {
-		ours := by.controllerOf(c.name) == by.decided
+		ours := by.controllerOf(c.Name) == by.decided
 		switch {
-		case ours && (c.state == Pending || c.state == Ready):
+		case ours && (c.State == kueues.CheckPending || c.State == kueues.CheckReady):
 			r.checks = append(r.checks, c)
-		case ours, c.state != Ready:
+		case ours, c.State != kueues.CheckReady:
 			return nil
 		}
 	}
@@ -64,7 +55,7 @@ func (w *workload) review(by checks) *Review {
 // Says is true if all checks have a state and a message already.
 func (r *Review) Says(state, message string) bool {
 	for _, c := range r.checks {
-		if c.state != state || c.message != message {
+		if c.State != state || c.Message != message {
 			return false
 		}
 	}
@@ -75,7 +66,7 @@ func (r *Review) Says(state, message string) bool {
 func (r *Review) Retries() int64 {
 	var most int64
 	for _, c := range r.checks {
-		most = max(most, c.retries)
+		most = max(most, c.RetryCount)
 	}
 	return most
 }
@@ -85,14 +76,14 @@ func (r *Review) Retries() int64 {
 func (r *Review) Patch(state, message string, now time.Time) *unstructured.Unstructured {
 	checks := make([]any, len(r.checks))
 	for i, c := range r.checks {
-		since := c.since
-		if c.state != state || since == "" {
+		since := c.LastTransitionTime
+		if c.State != state || since == "" {
 			since = now.UTC().Format(time.RFC3339)
 		}
-		checks[i] = map[string]any{"name": c.name, "state": state, "message": message, "lastTransitionTime": since}
+		checks[i] = map[string]any{"name": c.Name, "state": state, "message": message, "lastTransitionTime": since}
 	}
-	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"admissionChecks": checks}}}
-	patch.SetGroupVersionKind(workloadKind)
+	patch := kueues.KindWorkload.New()
+	patch.Object["status"] = map[string]any{"admissionChecks": checks}
 	patch.SetNamespace(r.workload.Namespace)
 	patch.SetName(r.workload.Name)
 	patch.SetUID(r.uid)

@@ -15,30 +15,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/trainyard/trainyard/api/kueues"
 )
 
 const (
-	group = "kueue.x-k8s.io"
-	// preferredVersion is the version for which this package was written. The fields that it reads are the same in
-	// v1beta1.
-	preferredVersion = "v1beta2"
 	// crdName is the CustomResourceDefinition that says whether Kueue is installed.
-	crdName = "workloads." + group
+	crdName = "workloads." + kueues.Group
 	// minRetry and maxRetry are how long to wait until the next request, while an API is being installed or cannot be
 	// read.
 	minRetry, maxRetry = 200 * time.Millisecond, 30 * time.Second
 )
-
-// workloadKind is the version of Kueue's Workloads that is written.
-var workloadKind = schema.GroupVersionKind{Group: group, Version: preferredVersion, Kind: "Workload"}
-
-// AdmissionCheckKind is the version of Kueue's AdmissionChecks that is written.
-var AdmissionCheckKind = workloadKind.GroupVersion().WithKind("AdmissionCheck")
 
 // Options are the options of a Watch. All are required but Checks.
 type Options struct {
@@ -167,16 +158,16 @@ func versionOf(
 		return "", err
 	}
 	served := &metav1.APIGroup{}
-	err := client.RESTClient().Get().AbsPath("/apis/" + group).Do(ctx).Into(served)
+	err := client.RESTClient().Get().AbsPath("/apis/" + kueues.Group).Do(ctx).Into(served)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", errors.New("the CustomResourceDefinition " + crdName + " is there, and its API is not served")
 	case err != nil:
-		return "", fmt.Errorf("get versions of %s: %w", group, err)
+		return "", fmt.Errorf("get versions of %s: %w", kueues.Group, err)
 	}
 	for _, version := range served.Versions {
-		if version.Version == preferredVersion {
-			return preferredVersion, nil
+		if version.Version == kueues.Version {
+			return kueues.Version, nil
 		}
 	}
 	return served.PreferredVersion.Version, nil

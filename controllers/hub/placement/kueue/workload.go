@@ -5,21 +5,15 @@ package kueue
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// These are conditions of a Workload.
-const (
-	conditionQuotaReserved = "QuotaReserved"
-	conditionAdmitted      = "Admitted"
-	conditionEvicted       = "Evicted"
-	conditionFinished      = "Finished"
+	"github.com/trainyard/trainyard/api/kueues"
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // workload is what the cache keeps of a Workload.
@@ -38,9 +32,9 @@ type observation struct {
 	// cluster is the cluster to which MultiKueue has sent the job.
 	cluster string
 	// checks are the admission checks, sorted by name.
-	checks []check
-	// assigned are the flavors of the PodSets, in the order of the Workload.
-	assigned []assignment
+	checks []kueues.CheckState
+	// assigned are the flavors of the PodSets, in the order of the Workload. It is empty if nobody needs them.
+	assigned []kueues.Assignment
 	// priority is the priority that Kueue gives the job.
 	priority int32
 	// reserved: Kueue has reserved quota for the job. admitted: Kueue lets the job run. Both are false when Kueue takes
@@ -48,29 +42,10 @@ type observation struct {
 	reserved, admitted bool
 }
 
-// check is the state of an admission check.
-type check struct {
-	name, state, message string
-	// since is when the state was written, in the form in which the API server has it.
-	since string
-	// retries is how many times the check has given the quota back in a row.
-	retries int64
-}
+func (o *observation) equal(other *observation) bool { return reflect.DeepEqual(o, other) }
 
-func (f *observation) equal(other *observation) bool {
-	return f.job == other.job && f.owner == other.owner &&
-		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
-		f.priority == other.priority && f.reserved == other.reserved && f.admitted == other.admitted &&
-		slices.Equal(f.checks, other.checks) && slices.EqualFunc(f.assigned, other.assigned, assignment.equal)
-}
-
-// admissionCheck is what the cache keeps of an AdmissionCheck.
-type admissionCheck struct {
-	metav1.ObjectMeta
-	controller string
-}
-
-// stripWorkload is the cache's transform of Workloads. The flavors are kept if they are needed.
+// stripWorkload is the cache's transform of Workloads. The flavors are kept if they are needed. A Workload that cannot
+// be read counts as one that Kueue has not admitted.
 func stripWorkload(in any, flavors bool) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -78,49 +53,29 @@ func stripWorkload(in any, flavors bool) (any, error) {
 		return in, nil
 	}
 	stripped := &workload{ObjectMeta: identityOf(object)}
-	owner := metav1.GetControllerOfNoCopy(object)
-	if owner == nil || owner.Kind != trainer.TrainJobKind || groupOf(owner.APIVersion) != trainer.GroupVersion.Group {
+	owner := kueues.TrainJobOf(object)
+	if owner == nil {
 		return stripped, nil
 	}
-	stripped.job, stripped.owner = types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, owner.UID
-	stripped.queue, _, _ = unstructured.NestedString(object.Object, "spec", "queueName")
-	stripped.clusterQueue, _, _ = unstructured.NestedString(object.Object, "status", "admission", "clusterQueue")
-	stripped.cluster, _, _ = unstructured.NestedString(object.Object, "status", "clusterName")
-	priority, _, _ := unstructured.NestedInt64(object.Object, "spec", "priority")
-	stripped.priority = int32(priority) //nolint:gosec // The API server admits no larger number.
-	for _, item := range items(object, "admissionChecks") {
-		if c := newCheck(item); c.name != "" {
-			stripped.checks = append(stripped.checks, c)
+	trainjobs.StripMetadata(object) // It is large, and takes long to read.
+	w, err := kueues.Read[kueues.Workload](object)
+	stays := err == nil && !w.Is(kueues.Evicted) && w.DeletionTimestamp == nil
+	stripped.observation = observation{
+		job: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, owner: owner.UID,
+		queue: w.Spec.QueueName, cluster: w.Status.ClusterName, priority: w.Spec.Priority, checks: w.Status.AdmissionChecks,
+		admitted: stays && w.Is(kueues.Admitted),
+		reserved: stays && w.Is(kueues.QuotaReserved) && !w.Is(kueues.Finished),
+	}
+	slices.SortFunc(stripped.checks, func(a, b kueues.CheckState) int { return cmp.Compare(a.Name, b.Name) })
+	if admission := w.Status.Admission; admission != nil {
+		stripped.clusterQueue = admission.ClusterQueue
+		for _, a := range admission.PodSetAssignments {
+			if flavors {
+				stripped.assigned = append(stripped.assigned, kueues.Assignment{Name: a.Name, Flavors: a.Flavors})
+			}
 		}
 	}
-	if flavors {
-		stripped.assigned = assignments(object)
-	}
-	slices.SortFunc(stripped.checks, func(a, b check) int { return cmp.Compare(a.name, b.name) })
-	stays := !isTrue(object, conditionEvicted) && object.GetDeletionTimestamp() == nil
-	stripped.admitted = stays && isTrue(object, conditionAdmitted)
-	stripped.reserved = stays && isTrue(object, conditionQuotaReserved) && !isTrue(object, conditionFinished)
 	return stripped, nil
-}
-
-// newCheck reads an item of status.admissionChecks.
-func newCheck(item map[string]any) (c check) {
-	c.name, _ = item["name"].(string)
-	c.state, _ = item["state"].(string)
-	c.message, _ = item["message"].(string)
-	c.since, _ = item["lastTransitionTime"].(string)
-	c.retries, _ = item["retryCount"].(int64)
-	return c
-}
-
-// stripCheck is the cache's transform of AdmissionChecks.
-func stripCheck(in any) (any, error) {
-	object, ok := in.(*unstructured.Unstructured)
-	if !ok {
-		return in, nil
-	}
-	controller, _, _ := unstructured.NestedString(object.Object, "spec", "controllerName")
-	return &admissionCheck{ObjectMeta: identityOf(object), controller: controller}, nil
 }
 
 // identityOf returns the metadata that a cache needs.
@@ -129,31 +84,4 @@ func identityOf(object *unstructured.Unstructured) metav1.ObjectMeta {
 		Namespace: object.GetNamespace(), Name: object.GetName(),
 		UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
 	}
-}
-
-func groupOf(apiVersion string) string {
-	parsed, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil {
-		return ""
-	}
-	return parsed.Group
-}
-
-func isTrue(object *unstructured.Unstructured, condition string) bool {
-	return slices.ContainsFunc(items(object, "conditions"), func(c map[string]any) bool {
-		return c["type"] == condition && c["status"] == string(metav1.ConditionTrue)
-	})
-}
-
-// items returns the objects of a list in the status.
-func items(object *unstructured.Unstructured, field string) []map[string]any {
-	list, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", field)
-	values, _ := list.([]any)
-	var all []map[string]any
-	for _, value := range values {
-		if item, ok := value.(map[string]any); ok {
-			all = append(all, item)
-		}
-	}
-	return all
 }
