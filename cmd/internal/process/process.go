@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -100,12 +101,12 @@ var (
 		Install:      "install Trainyard's CRDs: kubectl apply --server-side -k config/crd",
 	}
 	MultiKueueAPI = Requirement{
-		GroupVersion: schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"},
+		GroupVersion: kueues.GroupVersion,
 		Resources:    []string{"workloads", "admissionchecks", "multikueueconfigs", "multikueueclusters"},
 		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-dispatcher off",
 	}
 	KueueAPI = Requirement{
-		GroupVersion: MultiKueueAPI.GroupVersion,
+		GroupVersion: kueues.GroupVersion,
 		Resources:    []string{"workloads", "admissionchecks", "resourceflavors"},
 		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-admission-check off",
 	}

@@ -64,9 +64,6 @@ func IsKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// KueueVersion is the version of Kueue's API that the plugin reads.
-var KueueVersion = schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"}
-
 // Scheme has the kinds that the plugin reads as Go types, from clusters and files.
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
@@ -122,7 +123,7 @@ func (h *Hub) EachObject(ctx context.Context, kind schema.GroupVersionKind, do f
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	err := cluster.Each(ctx, h, list, do)
 	switch {
-	case kind.GroupVersion() != cluster.KueueVersion:
+	case kind.GroupVersion() != kueues.GroupVersion:
 		return h.explain(fmt.Sprintf("list %s objects", kind.Kind), err)
 	case cluster.IsKindMissing(err):
 		return fmt.Errorf("this cluster%s has no %s of Kueue in version %s, which Kueue has from v0.15 on; name the hub "+

@@ -28,8 +28,6 @@ import (
 const (
 	// conditionResourcesCreated is one of the agent's extended conditions.
 	conditionResourcesCreated = "ResourcesCreated"
-	// kueueQueueLabel names the queue of Kueue. Kueue suspends the jobs in its queues.
-	kueueQueueLabel = "kueue.x-k8s.io/queue-name"
 	// controllerPatience is how long a controller may take to build a JobSet before a missing JobSet is reported.
 	controllerPatience = 10 * time.Second
 )
@@ -93,7 +91,7 @@ func jobSetToo(s *snapshot) string {
 }
 
 func howToResume(s *snapshot) string {
-	if queue := s.job.GetLabels()[kueueQueueLabel]; queue != "" {
+	if queue := s.job.GetLabels()[v1alpha1.LabelLocalQueue]; queue != "" { // Kueue suspends the jobs in its queues.
 		return fmt.Sprintf("; it may be waiting in queue %q of Kueue: kubectl get workloads -n %s", queue, s.job.GetNamespace())
 	}
 	return fmt.Sprintf("; to resume it: kubectl patch trainjob %s -n %s --type=merge -p '{\"spec\":{\"suspend\":false}}'",

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 func TestWhyNoLog(t *testing.T) {
@@ -101,7 +103,7 @@ func TestWhyNoPod(t *testing.T) {
 		"Queued": {
 			reason: "Kueue suspends what it queues",
 			job: trainer.TrainJob{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kueueQueueLabel: "research"}}, Spec: trainer.TrainJobSpec{Suspend: ptr.To(true)},
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelLocalQueue: "research"}}, Spec: trainer.TrainJobSpec{Suspend: ptr.To(true)},
 			},
 			want: `is suspended, so it has no pods; it may be waiting in queue "research" of Kueue`,
 		},

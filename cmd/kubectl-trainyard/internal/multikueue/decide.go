@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
@@ -79,7 +80,7 @@ func (o *Observation) Has(object *unstructured.Unstructured) *unstructured.Unstr
 // Decide returns what to do. An error means that there is nothing to import.
 func (o *Observation) Decide(now time.Time) (*Plan, error) {
 	if len(o.checks) == 0 {
-		return nil, errors.New("no AdmissionCheck of this cluster has the controller " + controllerName + ", so MultiKueue dispatches nothing here")
+		return nil, errors.New("no AdmissionCheck of this cluster has the controller " + v1alpha1.ManagedByMultiKueue + ", so MultiKueue dispatches nothing here")
 	}
 	p := &Plan{options: o.options}
 	configs := o.usedConfigs(p)
@@ -87,7 +88,7 @@ func (o *Observation) Decide(now time.Time) (*Plan, error) {
 	users := map[string][]string{} // The configs of each cluster.
 	for _, name := range configs {
 		for _, cluster := range o.configs[name].Spec.Clusters {
-			users[cluster] = append(users[cluster], name)
+			users[string(cluster)] = append(users[string(cluster)], name)
 		}
 		p.Policies = append(p.Policies, o.decidePolicy(p, name))
 	}
@@ -133,7 +134,7 @@ func (o *Observation) noteUnused(p *Plan, configs []string, users map[string][]s
 // decideCluster decides about a cluster that some configs name.
 func (o *Observation) decideCluster(name string, configs []string, now time.Time) *Cluster {
 	c := &Cluster{Name: name, configs: configs}
-	if worker := o.objects[key(workerKind, name)]; worker != nil && !isOf(worker, "MultiKueueCluster", name) {
+	if worker := o.objects[key(workerKind, name)]; worker != nil && !isOf(worker, clusterKind, name) {
 		c.Kept = true
 		for _, label := range labelsOf(configs) {
 			if worker.GetLabels()[label] != labelValue {
@@ -148,7 +149,7 @@ func (o *Observation) decideCluster(name string, configs []string, now time.Time
 			err = fmt.Errorf("the kubeconfig in its Secret is refused:\n%w", err)
 		}
 	}
-	if secret := o.objects[key(secretKind, secretName(name))]; err == nil && secret != nil && !isOf(secret, "MultiKueueCluster", name) {
+	if secret := o.objects[key(secretKind, secretName(name))]; err == nil && secret != nil && !isOf(secret, clusterKind, name) {
 		err = fmt.Errorf("there is a Secret %q in namespace %q already, and this command has not made it: delete it, or give it another name",
 			secretName(name), o.options.Namespace)
 	}
@@ -167,7 +168,7 @@ func (o *Observation) kubeconfigOf(name string, configs []string) ([]byte, error
 	if !exists {
 		return nil, fmt.Errorf("MultiKueueConfig %s names it, and there is no such MultiKueueCluster", quoted(configs))
 	}
-	switch source := c.Spec.ClusterSource; c.source() {
+	switch source := c.Spec.ClusterSource; sourceOf(c) {
 	case fromProfile:
 		return nil, fmt.Errorf("its credentials come from ClusterProfile %q, which Trainyard does not read; with the rights of an admin on that cluster run:\n"+
 			"%s", source.ClusterProfileRef.Name, o.options.register(name, configs))
@@ -197,7 +198,7 @@ const (
 	fromProfile
 )
 
-func (c kueueCluster) source() sourceKind {
+func sourceOf(c *kueues.MultiKueueCluster) sourceKind {
 	switch {
 	case c.Spec.ClusterSource.ClusterProfileRef.Name != "":
 		return fromProfile
@@ -240,6 +241,9 @@ func quoted(names []string) string {
 	}
 	return strings.Join(quoted, ", ")
 }
+
+// These are the kinds of objects that were imported.
+const configKind, clusterKind = string(kueues.KindMultiKueueConfig), string(kueues.KindMultiKueueCluster)
 
 var (
 	workerKind = v1alpha1.GroupVersion.WithKind("WorkerCluster")

@@ -14,24 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/kueues"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	manifests "github.com/trainyard/trainyard/config"
 )
 
 // newObservation has an AdmissionCheck "multikueue" of a config "fleet", without clusters and queues.
 func newObservation() *Observation {
-	check := admissionCheck{}
-	check.Spec.ControllerName, check.Spec.Parameters = controllerName, parameters{Kind: configKind, Name: "fleet"}
+	check := &kueues.AdmissionCheck{}
+	check.Spec.ControllerName, check.Spec.Parameters = v1alpha1.ManagedByMultiKueue, kueues.Parameters{Kind: configKind, Name: "fleet"}
 	return &Observation{
-		checks: map[string]admissionCheck{"multikueue": check}, configs: map[string]config{"fleet": {}},
+		checks: map[string]*kueues.AdmissionCheck{"multikueue": check}, configs: map[string]*kueues.MultiKueueConfig{"fleet": {}},
 		local: map[string][]LocalQueue{}, objects: map[string]*unstructured.Unstructured{}, policies: 1,
 	}
 }
 
 func (o *Observation) addQueue(name string, checks ...string) {
-	queue := clusterQueue{}
+	queue := &kueues.ClusterQueue{}
 	queue.Name = name
 	for _, check := range checks {
-		queue.Spec.AdmissionChecksStrategy.AdmissionChecks = append(queue.Spec.AdmissionChecksStrategy.AdmissionChecks, rule{Name: check})
+		queue.Spec.AdmissionChecksStrategy.AdmissionChecks = append(queue.Spec.AdmissionChecksStrategy.AdmissionChecks, kueues.CheckRule{Name: check})
 	}
 	o.queues = append(o.queues, queue)
 	o.local[name] = []LocalQueue{{NamespacedName: types.NamespacedName{Namespace: "ns-" + name, Name: "main"}}}

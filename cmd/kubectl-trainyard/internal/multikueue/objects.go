@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
@@ -55,7 +56,7 @@ func newObject(kind schema.GroupVersionKind, name, fromKind, from string) *unstr
 }
 
 func secretOf(cluster, namespace string, kubeconfig []byte) *unstructured.Unstructured {
-	secret := newObject(secretKind, secretName(cluster), "MultiKueueCluster", cluster)
+	secret := newObject(secretKind, secretName(cluster), clusterKind, cluster)
 	secret.SetNamespace(namespace)
 	secret.Object["type"] = string(corev1.SecretTypeOpaque)
 	secret.Object["data"] = map[string]any{kubeconfigs.SecretKey: base64.StdEncoding.EncodeToString(kubeconfig)}
@@ -63,7 +64,7 @@ func secretOf(cluster, namespace string, kubeconfig []byte) *unstructured.Unstru
 }
 
 func workerOf(name string, configs []string) *unstructured.Unstructured {
-	worker := newObject(workerKind, name, "MultiKueueCluster", name)
+	worker := newObject(workerKind, name, clusterKind, name)
 	labels := map[string]string{}
 	for _, label := range labelsOf(configs) {
 		labels[label] = labelValue
@@ -74,9 +75,9 @@ func workerOf(name string, configs []string) *unstructured.Unstructured {
 }
 
 // policyOf returns the policy of a config: its jobs may run on its clusters, the first ones preferred.
-func policyOf(name string, clusters []string, jobs selection, queues []*Queue) *unstructured.Unstructured {
+func policyOf(name string, clusters []v1alpha1.ClusterName, jobs selection, queues []*Queue) *unstructured.Unstructured {
 	policy := newObject(policyKind, name, configKind, name)
-	remembered := map[string][]rule{}
+	remembered := map[string][]kueues.CheckRule{}
 	for _, queue := range queues {
 		remembered[queue.Name] = queue.rules
 	}
@@ -93,7 +94,7 @@ func policyOf(name string, clusters []string, jobs selection, queues []*Queue) *
 	policy.Object["spec"] = map[string]any{
 		"jobs": map[string]any{
 			"namespaceSelector": in(corev1.LabelMetadataName, jobs.namespaces()),
-			"selector":          in(queueLabel, jobs.names()),
+			"selector":          in(v1alpha1.LabelLocalQueue, jobs.names()),
 		},
 		"priority": int64(policyPriority),
 		"clusters": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{labelPrefix + name: labelValue}}},
@@ -104,10 +105,10 @@ func policyOf(name string, clusters []string, jobs selection, queues []*Queue) *
 	return policy
 }
 
-func list(values []string) []any {
+func list[T ~string](values []T) []any {
 	all := make([]any, len(values))
 	for i, value := range values {
-		all[i] = value
+		all[i] = string(value)
 	}
 	return all
 }

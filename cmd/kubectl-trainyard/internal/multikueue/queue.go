@@ -9,6 +9,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/trainyard/trainyard/api/kueues"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // trainJobKind is the kind of job that Trainyard dispatches.
@@ -23,9 +26,9 @@ type Queue struct {
 	Done        bool
 	LocalQueues []LocalQueue
 	// rules are its AdmissionChecks before the cut-over.
-	rules []rule
+	rules []kueues.CheckRule
 	// kept are its AdmissionChecks after the cut-over.
-	kept []rule
+	kept []kueues.CheckRule
 }
 
 // Step is a step of a cut-over: what it is for, and a command, or "" if there is none to run.
@@ -66,12 +69,12 @@ func (o *Observation) decideQueues(configs []string) []*Queue {
 }
 
 // remembered returns the AdmissionChecks that the ClusterQueues of a config had at an earlier import.
-func (o *Observation) remembered(config string) map[string][]rule {
+func (o *Observation) remembered(config string) map[string][]kueues.CheckRule {
 	policy := o.objects[key(policyKind, config)]
 	if policy == nil || !isOf(policy, configKind, config) {
 		return nil
 	}
-	var queues map[string][]rule
+	var queues map[string][]kueues.CheckRule
 	if err := json.Unmarshal([]byte(policy.GetAnnotations()[annotationQueues]), &queues); err != nil {
 		return nil // Somebody has edited the annotation. The import writes it again.
 	}
@@ -101,7 +104,7 @@ func (q *Queue) ToTrainyard(kubectl string, workers []string) []Step {
 	}
 	steps = append(steps, Step{
 		Why: fmt.Sprintf("New TrainJobs of this queue need spec.managedBy: %s. Without the AdmissionCheck, Kueue does not set it: see docs/kueue.md.",
-			controllerName),
+			v1alpha1.ManagedByMultiKueue),
 	})
 	return append(append(steps, q.stop(kubectl, "MultiKueue")...), Step{
 		Why:     "Kueue goes on with quota and order of the jobs, and Trainyard dispatches them.",
@@ -136,7 +139,7 @@ func (q *Queue) stop(kubectl, dispatcher string) []Step {
 }
 
 // strategy is the admissionChecksStrategy of a ClusterQueue with these AdmissionChecks.
-func strategy(rules []rule) any {
+func strategy(rules []kueues.CheckRule) any {
 	if len(rules) == 0 {
 		return nil // A merge patch removes the field.
 	}

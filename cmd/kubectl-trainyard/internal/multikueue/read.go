@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/kueues"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
@@ -59,10 +61,10 @@ func (o Options) register(name string, configs []string) string {
 // Observation is what the hub has of MultiKueue and of an earlier import.
 type Observation struct {
 	options  Options
-	checks   map[string]admissionCheck
-	configs  map[string]config
-	clusters map[string]kueueCluster
-	queues   []clusterQueue
+	checks   map[string]*kueues.AdmissionCheck
+	configs  map[string]*kueues.MultiKueueConfig
+	clusters map[string]*kueues.MultiKueueCluster
+	queues   []*kueues.ClusterQueue
 	// local are the LocalQueues by the name of their ClusterQueue.
 	local map[string][]LocalQueue
 	// secrets are the Secrets with MultiKueue's kubeconfigs.
@@ -83,7 +85,7 @@ type LocalQueue struct {
 // Read reads the hub.
 func Read(ctx context.Context, h *hub.Hub, options Options) (*Observation, error) {
 	o := &Observation{
-		options: options, checks: map[string]admissionCheck{}, configs: map[string]config{}, clusters: map[string]kueueCluster{},
+		options: options, checks: map[string]*kueues.AdmissionCheck{}, configs: map[string]*kueues.MultiKueueConfig{}, clusters: map[string]*kueues.MultiKueueCluster{},
 		local: map[string][]LocalQueue{}, secrets: map[string]*corev1.Secret{}, objects: map[string]*unstructured.Unstructured{},
 	}
 	if err := o.readKueue(ctx, h); err != nil {
@@ -96,31 +98,31 @@ func Read(ctx context.Context, h *hub.Hub, options Options) (*Observation, error
 }
 
 func (o *Observation) readKueue(ctx context.Context, h *hub.Hub) error {
-	err := each(ctx, h, "AdmissionCheck", func(c admissionCheck) {
-		if c.Spec.ControllerName == controllerName {
+	err := each(ctx, h, kueues.KindAdmissionCheck, func(c *kueues.AdmissionCheck) {
+		if c.Spec.ControllerName == v1alpha1.ManagedByMultiKueue {
 			o.checks[c.Name] = c
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if err := each(ctx, h, configKind, func(c config) { o.configs[c.Name] = c }); err != nil {
+	if err := each(ctx, h, kueues.KindMultiKueueConfig, func(c *kueues.MultiKueueConfig) { o.configs[c.Name] = c }); err != nil {
 		return err
 	}
-	if err := each(ctx, h, "MultiKueueCluster", func(c kueueCluster) { o.clusters[c.Name] = c }); err != nil {
+	if err := each(ctx, h, kueues.KindMultiKueueCluster, func(c *kueues.MultiKueueCluster) { o.clusters[c.Name] = c }); err != nil {
 		return err
 	}
-	if err := each(ctx, h, "ClusterQueue", func(q clusterQueue) { o.queues = append(o.queues, q) }); err != nil {
+	if err := each(ctx, h, kueues.KindClusterQueue, func(q *kueues.ClusterQueue) { o.queues = append(o.queues, q) }); err != nil {
 		return err
 	}
-	slices.SortFunc(o.queues, func(a, b clusterQueue) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.queues, func(a, b *kueues.ClusterQueue) int { return cmp.Compare(a.Name, b.Name) })
 	return o.readLocalQueues(ctx, h)
 }
 
 // readLocalQueues reads LocalQueues and counts their Workloads.
 func (o *Observation) readLocalQueues(ctx context.Context, h *hub.Hub) error {
 	counts := map[types.NamespacedName]map[string]int{}
-	err := each(ctx, h, "LocalQueue", func(q localQueue) {
+	err := each(ctx, h, kueues.KindLocalQueue, func(q *kueues.LocalQueue) {
 		key := types.NamespacedName{Namespace: q.Namespace, Name: q.Name}
 		counts[key] = map[string]int{}
 		o.local[q.Spec.ClusterQueue] = append(o.local[q.Spec.ClusterQueue], LocalQueue{NamespacedName: key, Workloads: counts[key]})
@@ -131,21 +133,17 @@ func (o *Observation) readLocalQueues(ctx context.Context, h *hub.Hub) error {
 	for _, queues := range o.local {
 		slices.SortFunc(queues, func(a, b LocalQueue) int { return cmp.Compare(a.String(), b.String()) })
 	}
-	return each(ctx, h, "Workload", func(w workload) {
+	return each(ctx, h, kueues.KindWorkload, func(w *kueues.Workload) {
 		count := counts[types.NamespacedName{Namespace: w.Namespace, Name: w.Spec.QueueName}]
-		if count == nil || slices.ContainsFunc(w.Status.Conditions, isFinished) {
+		if count == nil || w.Is(kueues.Finished) {
 			return
 		}
 		kind := "?"
-		if owner := metav1.GetControllerOfNoCopy(&w); owner != nil {
+		if owner := metav1.GetControllerOfNoCopy(w); owner != nil {
 			kind = owner.Kind
 		}
 		count[kind]++
 	})
-}
-
-func isFinished(condition metav1.Condition) bool {
-	return condition.Type == "Finished" && condition.Status == metav1.ConditionTrue
 }
 
 // readTrainyard reads the objects that the import may have made.
@@ -163,7 +161,7 @@ func (o *Observation) readTrainyard(ctx context.Context, h *hub.Hub) error {
 // readSecrets reads the Secrets that MultiKueue uses, and the Secrets of an earlier import.
 func (o *Observation) readSecrets(ctx context.Context, h *hub.Hub) error {
 	for name, c := range o.clusters {
-		if c.source() != fromSecret {
+		if sourceOf(c) != fromSecret {
 			continue
 		}
 		location := c.Spec.ClusterSource.KubeConfig.Location
@@ -195,3 +193,16 @@ func keyOf(object *unstructured.Unstructured) string {
 }
 
 func key(kind schema.GroupVersionKind, name string) string { return kind.Kind + "/" + name }
+
+// each reads all objects of a kind of Kueue.
+func each[T any](ctx context.Context, h *hub.Hub, kind kueues.Kind, take func(*T)) error {
+	var wrong error
+	err := h.EachObject(ctx, kind.GVK(), func(object *unstructured.Unstructured) {
+		read, err := kueues.Read[T](object)
+		if err != nil && wrong == nil {
+			wrong = fmt.Errorf("read %s %q: %w", kind, object.GetName(), err)
+		}
+		take(read)
+	})
+	return cmp.Or(err, wrong)
+}
