@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
 )
@@ -286,12 +287,4 @@ func Object(kind, namespace, name string) *unstructured.Unstructured {
 }
 
 // IsTrue says whether a condition of an object is True.
-func IsTrue(object *unstructured.Unstructured, condition string) bool {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		if fields, ok := c.(map[string]any); ok && fields["type"] == condition {
-			return fields["status"] == "True"
-		}
-	}
-	return false
-}
+func IsTrue(object *unstructured.Unstructured, condition string) bool { return trainjobs.HasCondition(object, condition) }

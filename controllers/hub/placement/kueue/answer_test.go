@@ -74,6 +74,7 @@ func TestJudge(t *testing.T) {
 	deleted.Object["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-23T00:00:00Z"
 	others := testWorkload("w", status(running, "mk"))
 	others.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["kind"] = "JobSet"
+	unreadable := testWorkload("w", with(status(running), "clusterName", []any{"of another form"}))
 	earlier := testWorkload("w", status(running, "mk"))
 	earlier.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["uid"] = "earlier"
 	for name, test := range map[string]struct {
@@ -192,6 +193,10 @@ func TestJudge(t *testing.T) {
 		"RoomAndMultiKueue": {
 			reason: "MultiKueue makes the copy", marks: queued, want: MultiKueue,
 			workloads: list{testWorkload("w", status(withQuota, "room:Pending", "mk:Pending"))}, message: []string{`"mk"`},
+		},
+		"Unreadable": {
+			reason: "a later version may have a field of another form", workloads: list{unreadable}, want: Held,
+			message: []string{"has not admitted"},
 		},
 		"OfAnotherKind": {reason: "a JobSet of the same UID is no TrainJob", workloads: list{others}, want: Free},
 		"OfEarlierJob": {
