@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -13,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -155,24 +156,18 @@ func (r *checkReconciler) Reconcile(ctx context.Context, request reconcile.Reque
 	return reconcile.Result{}, nil
 }
 
-// write replaces the conditions of an AdmissionCheck.
+// write replaces the conditions of an AdmissionCheck. It fails with a conflict if the AdmissionCheck has changed.
 func (r *checkReconciler) write(
 	ctx context.Context, object *unstructured.Unstructured, conditions []metav1.Condition,
 ) error {
-	values := make([]any, len(conditions))
-	for i := range conditions {
-		value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&conditions[i])
-		if err != nil {
-			return fmt.Errorf("convert condition of AdmissionCheck %q: %w", object.GetName(), err)
-		}
-		values[i] = value
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": object.GetResourceVersion()},
+		"status":   map[string]any{"conditions": conditions},
+	})
+	if err == nil {
+		err = r.hub.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, body), records.FieldOwner)
 	}
-	updated := object.DeepCopy()
-	if err := unstructured.SetNestedSlice(updated.Object, values, "status", "conditions"); err != nil {
-		return fmt.Errorf("set conditions of AdmissionCheck %q: %w", object.GetName(), err)
-	}
-	patch := client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
-	if err := r.hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
+	if err != nil {
 		return fmt.Errorf("patch status of AdmissionCheck %q: %w", object.GetName(), err)
 	}
 	return nil

@@ -15,9 +15,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// multiKueueController is the spec.controllerName of MultiKueue's AdmissionChecks.
-const multiKueueController = v1alpha1.ManagedByMultiKueue
-
 // Standing says what the hub's Kueue does with a TrainJob.
 type Standing int
 
@@ -77,7 +74,7 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range workloads {
 		for _, check := range w.checks {
-			if by.controllerOf(check.Name) == multiKueueController {
+			if by.controllerOf(check.Name) == v1alpha1.ManagedByMultiKueue {
 				return Answer{Standing: MultiKueue, Message: dispatched(w, check.Name)}
 			}
 		}

@@ -220,7 +220,7 @@ func TestJudge(t *testing.T) {
 			}
 			got := answerOf(job, workloads, checks{decided: CheckController, controllerOf: func(check string) string {
 				return map[string]string{
-					"mk": multiKueueController, "provisioning": "kueue.x-k8s.io/provisioning-request", "room": CheckController,
+					"mk": v1alpha1.ManagedByMultiKueue, "provisioning": "kueue.x-k8s.io/provisioning-request", "room": CheckController,
 				}[check]
 			}})
 			if got.Standing != test.want {

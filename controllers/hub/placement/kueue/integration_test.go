@@ -23,6 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -181,7 +182,7 @@ func TestKueueComesAndGoes(t *testing.T) {
 	if keys.count(everybody) <= before {
 		t.Error("nobody was told that there is a Kueue now")
 	}
-	e.createCheck(t, "mk", multiKueueController)
+	e.createCheck(t, "mk", v1alpha1.ManagedByMultiKueue)
 	object := e.createWorkload(t, status(nil, "mk"))
 	becomes(t, w, marked, MultiKueue)
 	if keys.count(llm) == 0 {
@@ -221,7 +222,7 @@ func TestWorkloadChanges(t *testing.T) {
 	wakes("a Workload with an unknown check", Held, func() {
 		object = e.createWorkload(t, status([]string{"Admitted"}, "mk"))
 	})
-	wakes("the AdmissionCheck", MultiKueue, func() { check = e.createCheck(t, "mk", multiKueueController) })
+	wakes("the AdmissionCheck", MultiKueue, func() { check = e.createCheck(t, "mk", v1alpha1.ManagedByMultiKueue) })
 	wakes("the end of the AdmissionCheck", Held, func() { must(t, e.hub.Delete(t.Context(), check)) })
 	wakes("a Workload without checks", Free, func() { e.setStatus(t, object, status([]string{"Admitted"})) })
 	wakes("an eviction", Held, func() { e.setStatus(t, object, status([]string{"Admitted", "Evicted"})) })
