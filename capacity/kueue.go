@@ -127,8 +127,8 @@ func workloadOf(object *unstructured.Unstructured) countedWorkload {
 	return counted
 }
 
-// kueueRequests returns what all pods of a Workload request together, as Kueue counts them. It is empty before Kueue has
-// looked at the Workload.
+// kueueRequests returns what all pods of a Workload request together, as Kueue counts them. It is empty before Kueue
+// has looked at the Workload.
 func kueueRequests(status *kueues.WorkloadStatus) map[corev1.ResourceName]int64 {
 	var podSets []corev1.ResourceList
 	if status.Admission != nil {

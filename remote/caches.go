@@ -143,8 +143,8 @@ func cachedWorkloads() cachedKind {
 	return kind
 }
 
-// cachedQuota is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the hub
-// looks after the jobs there.
+// cachedQuota is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the
+// hub looks after the jobs there.
 func cachedQuota(kind kueues.Kind) cachedKind {
 	scope := meta.RESTScopeRoot
 	if kind.Namespaced() {

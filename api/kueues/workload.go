@@ -27,11 +27,12 @@ const (
 	PreemptionGated = "BlockedOnPreemptionGates"
 )
 
-// Reasons of QuotaReserved with status False. Kueue before 0.20 has two: Inadmissible for what only an admin can change,
-// and also for queues that are stopped or not ready yet, and Pending for all else. Its messages tell the cases apart.
+// Reasons of QuotaReserved with status False before Kueue 0.20. Its messages tell more cases apart.
 const (
+	// ReasonInadmissible: only an admin can change that, or a queue is stopped or not ready yet.
 	ReasonInadmissible = "Inadmissible"
-	ReasonPending      = "Pending"
+	// ReasonPending is for all other cases.
+	ReasonPending = "Pending"
 	// WordsPreempting begins the messages of Pending while Workloads stop for this one.
 	WordsPreempting = "Pending the preemption of "
 )

@@ -35,8 +35,8 @@
 //
 // The Watch watches one CustomResourceDefinition, as metadata, which says whether Kueue is installed. While Kueue is
 // installed, it also watches Workloads and AdmissionChecks, and with Options.Checks ResourceFlavors: Kueue writes them
-// into a job only when it resumes the job. The caches keep only the fields that answer.go, review.go and flavors.go
-// read. A hub without Kueue has only the one watch, which stays empty.
+// into a job only when it resumes the job. The caches of Workloads keep only the fields that answer.go, review.go
+// and flavors.go read. A hub without Kueue has only the one watch, which stays empty.
 //
 // Watch.mu guards the fields that are declared below it. No I/O happens under it, and subscribers are called without
 // it.
