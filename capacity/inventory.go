@@ -161,9 +161,12 @@ func amountOf(name corev1.ResourceName, quantity resource.Quantity) int64 {
 }
 
 // PodRequests returns what a pod requests, with its sidecars and overhead, as the scheduler counts it. What bound pods
-// use is counted with it, and so is the demand of jobs.
+// use is counted with it, and so is the demand of jobs. While the kubelet has not carried out a resize, the larger size
+// counts. Schedulers before 1.36 do not look at the status of pod-level resources by default, but then it is not set.
 func PodRequests(pod *corev1.Pod) corev1.ResourceList {
-	return podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: true})
+	return podresource.PodRequests(pod, podresource.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	})
 }
 
 // requestsOf returns what a pod counts for on its node: its requests, plus 1 for "pods".

@@ -114,6 +114,26 @@ func TestRequests(t *testing.T) {
 			}}},
 			want: Resources{"cpu": 3000, "pods": 1},
 		},
+		"PodLevelShrinks": {
+			reason: "A pod that shrinks as a whole still has what it had, until the kubelet has carried that out.",
+			spec: corev1.PodSpec{
+				Resources: &corev1.ResourceRequirements{Requests: list("cpu", "1")}, Overhead: list("cpu", "250m"),
+				Containers: []corev1.Container{container(nil, "cpu", "500m")},
+			},
+			status: corev1.PodStatus{
+				AllocatedResources: list("cpu", "1"), Resources: &corev1.ResourceRequirements{Requests: list("cpu", "3")},
+			},
+			want: Resources{"cpu": 3250, "pods": 1},
+		},
+		"PodLevelInfeasible": {
+			reason: "A size that the node never has does not count.",
+			spec:   corev1.PodSpec{Resources: &corev1.ResourceRequirements{Requests: list("cpu", "500")}},
+			status: corev1.PodStatus{
+				AllocatedResources: list("cpu", "1"), Resources: &corev1.ResourceRequirements{Requests: list("cpu", "1")},
+				Conditions: []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}},
+			},
+			want: Resources{"cpu": 1000, "pods": 1},
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,11 @@ func tooLarge(format string, args ...any) error {
 func limitResources(pods []*corev1.PodSpec) error {
 	names := map[corev1.ResourceName]struct{}{}
 	for _, pod := range pods {
+		if pod.Resources != nil {
+			for name := range pod.Resources.Requests {
+				names[name] = struct{}{}
+			}
+		}
 		for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
 			for i := range containers {
 				for name := range containers[i].Resources.Requests {

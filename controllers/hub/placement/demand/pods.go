@@ -4,7 +4,11 @@
 package demand
 
 import (
+	"maps"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
@@ -50,6 +54,7 @@ func completeRequests(pods []*corev1.PodSpec) error {
 				defaultRequests(&containers[i].Resources)
 			}
 		}
+		defaultPodLevelRequests(pod)
 	}
 	return limitResources(pods)
 }
@@ -64,4 +69,28 @@ func defaultRequests(resources *corev1.ResourceRequirements) {
 		}
 		resources.Requests[name] = limit
 	}
+}
+
+// defaultPodLevelRequests makes requests of the pod-level limits, as the API server does: what the containers request,
+// or else the limit. It adds only resources that a pod-level limit names, because the sum of the containers counts
+// for the others anyway. A resource that cannot be pod-level is left to the API server, which refuses it.
+func defaultPodLevelRequests(pod *corev1.PodSpec) {
+	if pod.Resources == nil || len(pod.Resources.Limits) == 0 {
+		return
+	}
+	sum := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *pod}, podresource.PodResourcesOptions{})
+	requests := maps.Clone(pod.Resources.Requests)
+	if requests == nil {
+		requests = corev1.ResourceList{}
+	}
+	for name, limit := range pod.Resources.Limits {
+		if _, requested := requests[name]; requested || !podresource.IsSupportedPodLevelResource(name) {
+			continue
+		}
+		requests[name] = limit
+		if amount, has := sum[name]; has && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			requests[name] = amount
+		}
+	}
+	pod.Resources.Requests = requests
 }
