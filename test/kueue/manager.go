@@ -287,4 +287,6 @@ func Object(kind, namespace, name string) *unstructured.Unstructured {
 }
 
 // IsTrue says whether a condition of an object is True.
-func IsTrue(object *unstructured.Unstructured, condition string) bool { return trainjobs.HasCondition(object, condition) }
+func IsTrue(object *unstructured.Unstructured, condition string) bool {
+	return trainjobs.HasCondition(object, condition)
+}
