@@ -15,9 +15,8 @@ import (
 // AskPods is the value of v1alpha1.AnnotationPods with which a dry run asks for the pods.
 const AskPods = "?"
 
-// maxAdmitted is how long an answer about pods may be, in bytes. Kubernetes limits all annotations of an object to
-// twice this.
-const maxAdmitted = 128 << 10
+// maxAdmitted is how long an answer about pods may be, in bytes. A pod takes one or two thousand.
+const maxAdmitted = 32 << 10
 
 // AdmittedPod is what the admission of a worker makes of the pods of one replicated job.
 type AdmittedPod struct {

@@ -34,6 +34,8 @@ const (
 	podsPatience = 2500 * time.Millisecond
 	// mostAsked is how many of the workers on which no node takes a waiting job are asked what its pods become there.
 	mostAsked = 4
+	// mostKinds is of how many kinds of pods answers are kept. A worker chooses how long its answers are.
+	mostKinds = 2000
 )
 
 // notAsked is what the explanation adds where only an assumption keeps a job off a worker.
@@ -42,10 +44,15 @@ const notAsked = "; assumed: the worker has not said what its admission makes of
 // podsKind names pods of which admission makes the same: of one namespace, and alike in all that it usually looks at.
 type podsKind struct{ namespace, digest string }
 
-// podsKindOf leaves out what jobs of one kind differ in: arguments, environment, sources of data, how many pods there are,
-// and when runtimePatches were written.
-func podsKindOf(job *unstructured.Unstructured, runtimeVersion string) podsKind {
-	spec := without(trainjobs.Spec(job), "suspend", "managedBy")
+// podsKindOf returns the kind of a job's pods. It depends on the runtime, on what the policy says about copies, and on the
+// spec. It leaves out what jobs of one kind differ in: arguments, environment, sources of data, how many pods there are, and
+// when runtimePatches were written.
+func podsKindOf(object *unstructured.Unstructured, job *queue.Job) podsKind {
+	var rules v1alpha1.DispatchPolicySpec
+	if policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job); err == nil && policy != nil {
+		rules = rulesAtWorker(policy.Spec)
+	}
+	spec := without(trainjobs.Spec(object), "suspend", "managedBy")
 	if trainer, is := spec["trainer"].(map[string]any); is {
 		spec["trainer"] = without(trainer, "args", "command", "env", "numNodes")
 	}
@@ -67,7 +74,7 @@ func podsKindOf(job *unstructured.Unstructured, runtimeVersion string) podsKind 
 		}
 		spec["runtimePatches"] = patches
 	}
-	return podsKind{namespace: job.GetNamespace(), digest: digest(runtimeVersion, spec)}
+	return podsKind{namespace: job.Namespace, digest: digest(job.Counted.Runtime, rules, spec)}
 }
 
 // without returns a copy of an object without some fields.
@@ -201,6 +208,12 @@ func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job ty
 				delete(a.known, kind)
 			}
 		}
+	}
+	for other := range a.known {
+		if len(a.known) < mostKinds {
+			break
+		}
+		delete(a.known, other) // Its workers are asked again, and its jobs are looked at again when their patience ends.
 	}
 	if a.known[kind] == nil {
 		a.known[kind] = map[v1alpha1.ClusterName]*podAnswer{}

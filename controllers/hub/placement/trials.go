@@ -80,7 +80,7 @@ func (q *questions) confirm(seen *observation) (ok bool, again time.Duration) {
 	if q.trials == nil || job.Counted == nil {
 		return true, 0
 	}
-	kind := podsKindOf(seen.job, job.Counted.Runtime)
+	kind := podsKindOf(seen.job, job)
 	ok, ask, again := q.pods.confirm(kind, job, worker)
 	if ask {
 		q.askPods(seen, kind, job, worker)
@@ -109,7 +109,7 @@ func (q *questions) askOthers(
 	if err != nil {
 		return nil, 0, err
 	}
-	kind := podsKindOf(seen.job, job.Counted.Runtime)
+	kind := podsKindOf(seen.job, job)
 	ask, unasked, again := q.pods.askable(kind, job, explanation, workers)
 	for _, worker := range ask {
 		q.askPods(seen, kind, job, worker)
