@@ -5,6 +5,7 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -116,6 +117,10 @@ func TestPodsQuestionIsRefused(t *testing.T) {
 			}),
 			want: "violates PodSecurity",
 		},
+		"FullQuota": {err: apierrors.NewForbidden(
+			schema.GroupResource{Resource: "trainjobs"}, jobName,
+			errors.New("exceeded quota: q, requested: count/trainjobs.trainer.kubeflow.org=1, used: 4, limited: 4"),
+		)},
 		"Unavailable": {err: apierrors.NewServiceUnavailable("starting")},
 		"Exists":      {err: apierrors.NewAlreadyExists(schema.GroupResource{Resource: "trainjobs"}, jobName)},
 	} {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,9 @@ const (
 	// AskLimit is for how long a worker is asked about pods: a job that may have room waits for the answer.
 	AskLimit = 2 * time.Second
 )
+
+// fullQuota is in the API server's words about a quota that has no room now. No code says so.
+const fullQuota = "exceeded quota: "
 
 // Trials asks workers by dry runs about the copies of jobs that wait: whether they take them, or what they make of their
 // pods. It brings the questions to the mirrors, which build and send the copy as they do for a job that is placed. It
@@ -147,7 +151,8 @@ func (c *creator) ask(ctx context.Context, at jobOnWorker, asked *trial) error {
 	switch {
 	case err == nil:
 		answer.Pods, _ = trainjobs.DecodePods(copy)
-	case isRefusal(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), strings.Contains(err.Error(), fullQuota): // It says nothing of the job.
+	case isRefusal(err):
 		answer.Refused = refusalWords(err)
 	}
 	c.trials.answer(at, asked, answer)

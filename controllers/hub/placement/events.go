@@ -50,6 +50,12 @@ func (a announcer) trialRefused(job *unstructured.Unstructured, worker v1alpha1.
 		"No job is stopped for this one on worker %s, which would refuse it: %s", worker, words), record.NoteLimit))
 }
 
+// podsRefused says that a worker would refuse the copy of a job that has room there.
+func (a announcer) podsRefused(job *unstructured.Unstructured, worker v1alpha1.ClusterName, words string) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, "WouldBeRejected", "Place", "%s", record.Cut(fmt.Sprintf(
+		"The job is not sent to worker %s, which would refuse it: %s", worker, words), record.NoteLimit))
+}
+
 // refused says that not even a Dispatch without a decision can be recorded.
 func (a announcer) refused(job *unstructured.Unstructured, err error) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), record.NoteLimit))

@@ -144,7 +144,11 @@ func TestPodsAreRefusedBeforePlacement(t *testing.T) {
 	if first.worker == second.worker || d.Spec.Attempt != 0 {
 		t.Errorf("asked were %s and %s, and the job has attempt %d", first.worker, second.worker, d.Spec.Attempt)
 	}
+	events := strings.Join(s.Events.Take(), "\n")
 	for _, line := range d.Status.Explanation {
+		if want := "not sent to worker " + string(line.Cluster) + ", which would refuse it: " + line.Message; !strings.Contains(events, want) {
+			t.Errorf("no Event says %q: %s", want, events)
+		}
 		want := map[v1alpha1.ClusterName]string{first.worker: "violates PodSecurity", second.worker: "no such RuntimeClass"}[line.Cluster]
 		if line.Message != want {
 			t.Errorf("the line of %s says %q, want %q", line.Cluster, line.Message, want)

@@ -90,8 +90,11 @@ func (q *questions) confirm(seen *observation) (ok bool, again time.Duration) {
 
 // askPods sends a question about pods.
 func (q *questions) askPods(seen *observation, kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) {
-	q.trials.Ask(v1alpha1.ClusterName(worker.Name), seen.job, placedOn(seen, job, worker), func(answer trainjobs.Admission) {
-		q.pods.heard(kind, worker, answer)
+	name, asked := v1alpha1.ClusterName(worker.Name), seen.job
+	q.trials.Ask(name, asked, placedOn(seen, job, worker), func(answer trainjobs.Admission) {
+		if q.pods.heard(kind, worker, answer); answer.Refused != "" {
+			q.announcer.podsRefused(asked, name, answer.Refused)
+		}
 	})
 }
 

@@ -216,7 +216,7 @@ func TestOwnCertificates(t *testing.T) {
 	check.Must(t, err)
 	for part, want := range map[string]int{
 		"secretName: mine\n": 1, "- --webhook-cert-dir=/certificates\n": 1, "--webhook-service": 0,
-		"    caBundle: YQ==\n": 5,
+		"    caBundle: YQ==\n": 6,
 	} {
 		check.Equal(t, want, strings.Count(out, part), "how often %q is there", part)
 	}
