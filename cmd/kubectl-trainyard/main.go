@@ -13,12 +13,15 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
 )
 
 func main() {
-	klog.SetLogger(logr.Discard()) // Users do not need the logs of libraries. Important errors are returned.
+	// Users do not need the logs of libraries. Important errors are returned.
+	klog.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // A second Ctrl-C ends at once.
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
