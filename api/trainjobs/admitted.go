@@ -60,7 +60,7 @@ func DecodePods(job metav1.Object) (pods []AdmittedPod, ok bool) {
 // SchedulingSpec returns the fields of a pod on which it depends where the pod can run. Images, commands and
 // environment are left out: they can have secrets, and are long.
 func SchedulingSpec(spec *corev1.PodSpec) *corev1.PodSpec {
-	short := &corev1.PodSpec{
+	return &corev1.PodSpec{
 		InitContainers: schedulingContainers(spec.InitContainers), Containers: schedulingContainers(spec.Containers),
 		NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations, Overhead: spec.Overhead,
 		Resources: spec.Resources, ResourceClaims: spec.ResourceClaims, HostNetwork: spec.HostNetwork,
@@ -69,7 +69,6 @@ func SchedulingSpec(spec *corev1.PodSpec) *corev1.PodSpec {
 		TopologySpreadConstraints:     spec.TopologySpreadConstraints,
 		TerminationGracePeriodSeconds: spec.TerminationGracePeriodSeconds,
 	}
-	return short
 }
 
 func schedulingContainers(all []corev1.Container) []corev1.Container {

@@ -44,11 +44,7 @@ type propagation struct {
 // there already, except a runtime that Trainyard created and that has changed on the hub since. Where that would stop
 // running copies, the worker gets the newer version under another name.
 func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
-	p := c.propagation
-	p.job, p.policy, p.inUse = c.seen.job, policy, c.runtimeInUse
-	if counted := c.seen.dispatch.Spec.Counted; counted != nil {
-		p.counted = counted.Runtime
-	}
+	p := c.propagationBy(policy)
 	if err := p.namespace(ctx); err != nil {
 		return err
 	}
@@ -60,16 +56,22 @@ func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy
 	return err
 }
 
-// isPropagated says whether propagate would write no runtime.
+// propagationBy is the propagation of the job under its policy.
+func (c *creator) propagationBy(policy *v1alpha1.DispatchPolicy) propagation {
+	p := c.propagation
+	p.job, p.policy, p.inUse = c.seen.job, policy, c.runtimeInUse
+	if counted := c.seen.dispatch.Spec.Counted; counted != nil {
+		p.counted = counted.Runtime
+	}
+	return p
+}
+
+// isPropagated says whether propagate would leave the runtime on the worker as it is.
 func (c *creator) isPropagated(ctx context.Context, policy *v1alpha1.DispatchPolicy) bool {
 	kind, key := trainjobs.RuntimeOf(c.seen.job)
 	onWorker := metadataOf(trainer.SchemeGroupVersion.String(), kind)
-	if err := c.worker.Get(ctx, key, onWorker); err != nil {
-		return false
-	}
-	counted := c.seen.dispatch.Spec.Counted
-	return onWorker.Labels[v1alpha1.LabelPropagatedBy] != c.hubID || !*policy.Rules().Propagate.Runtimes ||
-		counted != nil && onWorker.Annotations[v1alpha1.AnnotationSource] == counted.Runtime+"."+replaced
+	p := c.propagationBy(policy)
+	return c.worker.Get(ctx, key, onWorker) == nil && p.keeps(onWorker)
 }
 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.

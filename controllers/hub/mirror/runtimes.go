@@ -35,13 +35,10 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
 	err = p.worker.Get(ctx, key, onWorker)
 	exists := err == nil
-	if exists && onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || client.IgnoreNotFound(err) != nil {
+	if exists && p.keeps(onWorker) || client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
 	source := onWorker.Annotations[v1alpha1.AnnotationSource]
-	if exists && (!*p.policy.Rules().Propagate.Runtimes || p.counted != "" && source == p.counted+"."+replaced) {
-		return false, nil
-	}
 	onHub := metadataOf(gvk.GroupVersion().String(), kind)
 	if err := p.hub.Get(ctx, key, onHub); err != nil {
 		return false, p.notOnHub(err, kind, key.Name, exists)
@@ -74,6 +71,13 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.cluster, kind, key.Name, words))
 	}
 	return err == nil, err
+}
+
+// keeps says whether a runtime on the worker stays as it is: it is the worker's own, the policy says so, or it is what was
+// counted.
+func (p *propagation) keeps(onWorker *metav1.PartialObjectMetadata) bool {
+	return onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || !*p.policy.Rules().Propagate.Runtimes ||
+		p.counted != "" && onWorker.Annotations[v1alpha1.AnnotationSource] == p.counted+"."+replaced
 }
 
 // versionOf is "UID.GENERATION" of an object.

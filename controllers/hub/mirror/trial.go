@@ -151,7 +151,8 @@ func (c *creator) ask(ctx context.Context, at jobOnWorker, asked *trial) error {
 	switch {
 	case err == nil:
 		answer.Pods, _ = trainjobs.DecodePods(copy)
-	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), strings.Contains(err.Error(), fullQuota): // It says nothing of the job.
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), strings.Contains(err.Error(), fullQuota):
+		// It says nothing of the job.
 	case isRefusal(err):
 		answer.Refused = refusalWords(err)
 	}

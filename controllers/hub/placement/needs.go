@@ -129,7 +129,7 @@ func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) 
 		}
 		job.Excluded, expire = exclusions(d, n.clock.Now(), now)
 	}
-	if kind := podsKindOf(seen.job, job); n.pods.has(kind) {
+	if kind, asked := n.pods.kindOf(seen.job, job); asked {
 		workers, err := workersOf(ctx, n.hub)
 		if err != nil {
 			return 0, err

@@ -167,19 +167,24 @@ func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.Work
 	return expire
 }
 
-// has says whether any worker was asked about a kind of pods.
-func (a *podAnswers) has(kind podsKind) bool {
+// kindOf returns the kind of a job's pods, and whether any worker was asked about it. Without questions, which only workers
+// with an agent get, it costs nothing.
+func (a *podAnswers) kindOf(object *unstructured.Unstructured, job *queue.Job) (kind podsKind, asked bool) {
+	a.mu.Lock()
+	nothing := len(a.known) == 0
+	a.mu.Unlock()
+	if nothing {
+		return kind, false
+	}
+	kind = podsKindOf(object, job)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.known[kind]) > 0
+	return kind, len(a.known[kind]) > 0
 }
 
 // confirm says whether a job may be placed as it was decided. If not, the caller asks the worker if ask is true, and the
 // job is looked at again after due, or at once if due is zero: the worker has said something else than was counted.
 func (a *podAnswers) confirm(kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) (ok, ask bool, due time.Duration) {
-	if !mayAnswer(worker) {
-		return true, false, 0
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, now := a.at(kind, worker), a.clock.Now()

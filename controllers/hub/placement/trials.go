@@ -77,7 +77,7 @@ func placedOn(seen *observation, job *queue.Job, worker *v1alpha1.WorkerCluster)
 // the pods, or has said something else than was counted. Then again is zero.
 func (q *questions) confirm(seen *observation) (ok bool, again time.Duration) {
 	job, worker := seen.grant.Job, seen.grant.Worker
-	if q.trials == nil || job.Counted == nil {
+	if q.trials == nil || job.Counted == nil || !mayAnswer(worker) {
 		return true, 0
 	}
 	kind := podsKindOf(seen.job, job)
