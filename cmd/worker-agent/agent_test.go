@@ -80,8 +80,9 @@ func TestMPIWorksWithStrippedCache(t *testing.T) {
 
 func TestOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	setUp(t)
-	// Short, so that the standby need not wait long for the end of a lease that nobody gives back.
-	lease := []string{"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s"}
+	// Long enough that a busy machine lets the leader renew: an agent that lost its lease ends, and nobody is left after
+	// the kill. The standby waits as long for the end of a lease that nobody gives back.
+	lease := []string{"--leader-election-lease-duration=30s", "--leader-election-renew-deadline=25s"}
 	all := []*agent{startAgent(t, lease...), startAgent(t, lease...)}
 	var leader, standby *agent
 	eventually(t, "exactly one agent to lead", func(g gomega.Gomega) {

@@ -183,7 +183,7 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeco
 	}
 	if cluster == y.Hub {
 		// No TrainJob can be created while the only agent of the hub starts again, and no test is about its election.
-		args = append(args, PatientLease...)
+		args = append(args, patientLease...)
 	} else {
 		args = slices.Concat(args, y.options.Lease, y.options.AgentArgs)
 	}
@@ -232,7 +232,7 @@ func (y *Yard) deployAgent(ctx context.Context, cluster *clusters.Cluster) error
 	return cluster.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/worker-agent"), func(d *appsv1.Deployment) {
 		d.Spec.Replicas = ptr.To[int32](1)
 		container := &d.Spec.Template.Spec.Containers[0]
-		container.Args = append(container.Args, PatientLease...)
+		container.Args = append(container.Args, patientLease...)
 		if cluster != y.Hub {
 			d.Spec.Replicas = ptr.To(int32(y.options.Agents))
 			container.Args = append(container.Args, y.options.AgentArgs...)
@@ -245,7 +245,7 @@ func (y *Yard) deployManager(ctx context.Context) error {
 	err := y.Hub.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/hub"), func(d *appsv1.Deployment) {
 		d.Spec.Replicas = ptr.To[int32](1) // So that the probes and metrics below come from the manager that works.
 		container := &d.Spec.Template.Spec.Containers[0]
-		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, PatientLease, y.options.ManagerArgs)
+		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, patientLease, y.options.ManagerArgs)
 	})
 	if err != nil {
 		return err

@@ -35,14 +35,14 @@ const (
 	tokenLife = 24 * time.Hour
 )
 
-// fastLease makes a replacement for a killed process take over in seconds.
-var fastLease = []string{
+// FastLease makes a replacement for a killed process take over in seconds. On a busy machine a process can lose its
+// lease and end: it is for tests that start it again.
+var FastLease = []string{
 	"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms",
 }
 
-// PatientLease keeps the only replica of a process from ending when a busy machine makes it renew its lease late. It is
-// for tests that are not about elections.
-var PatientLease = []string{
+// patientLease keeps the only replica of a process from ending when a busy machine makes it renew its lease late.
+var patientLease = []string{
 	"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms",
 }
 

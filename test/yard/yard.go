@@ -42,8 +42,7 @@ type Options struct {
 	ManagerArgs, AgentArgs []string
 	// HubWebhooks makes the manager answer the webhooks of config/webhook-hub.
 	HubWebhooks bool
-	// Lease are the arguments of leader election of all processes. Default: a replacement for a killed process takes over
-	// in seconds.
+	// Lease are the arguments of leader election of managers and workers' agents. Default: patientLease.
 	Lease []string
 	// Version is the version of everything at the start. Default: this one.
 	Version Version
@@ -98,7 +97,7 @@ func Start(ctx context.Context, options Options) (*Yard, error) {
 	}
 	options.Agents = max(options.Agents, 1)
 	if options.Lease == nil {
-		options.Lease = fastLease
+		options.Lease = patientLease
 	}
 	y := &Yard{
 		options: options, Workers: map[string]*clusters.Cluster{}, Agents: map[string][]*Agent{}, stopped: make(chan struct{}),

@@ -45,7 +45,6 @@ var y = yard.Suite{
 	Options: yard.Options{
 		Workers:  []yard.Worker{{Name: brief, Nodes: []clusters.NodeShape{yard.GPUNodes(brief, 2, 8, "NVIDIA-H100")}}},
 		Audit:    true,
-		Lease:    yard.PatientLease,
 		Progress: yard.Print,
 	},
 	Timeout: 3 * time.Minute,

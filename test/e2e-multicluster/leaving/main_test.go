@@ -36,7 +36,6 @@ var y = yard.Suite{
 			{Name: stayer, Nodes: []clusters.NodeShape{yard.GPUNodes("stayer", 2, 8, "NVIDIA-H100")}},
 		},
 		Audit:    true,
-		Lease:    yard.PatientLease,
 		Progress: yard.Print,
 	},
 	Timeout: 3 * time.Minute, // for conditions that come in seconds on an idle machine

@@ -37,7 +37,6 @@ var y = yard.Suite{
 			worker(octets, yard.GPUNodes("octet", 3, 8, "NVIDIA-H100")),
 			worker(singles, yard.GPUNodes("single", 6, 1, "NVIDIA-L4")),
 		},
-		Lease:    yard.PatientLease,
 		Progress: yard.Print,
 	},
 	Timeout: 5 * time.Minute, // for steps that bring hundreds of pods through four clusters on a busy machine

@@ -45,7 +45,7 @@ var (
 		Options: yard.Options{
 			Workers:   []yard.Worker{worker(east), worker(west)},
 			AgentArgs: []string{"--unschedulable-after=3s"},
-			Progress:  yard.Print, HubWebhooks: true, Lease: yard.PatientLease,
+			Progress:  yard.Print, HubWebhooks: true,
 		},
 		Timeout: 100 * time.Second,
 		Poll:    100 * time.Millisecond,

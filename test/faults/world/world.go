@@ -64,7 +64,7 @@ type Options struct {
 	Agents int
 	// GPUs is the number of GPUs of each of four nodes of each worker. Default: 8.
 	GPUs int64
-	// ManagerArgs override the arguments that every world has. Lease is yard.Options.Lease.
+	// ManagerArgs override the arguments that every world has. Lease are arguments of leader election. Default: yard.FastLease.
 	ManagerArgs, Lease []string
 	// GracePeriod is the grace period of the workers. Default: the constant.
 	GracePeriod time.Duration
@@ -97,6 +97,9 @@ func Start(ctx context.Context, o Options) (*World, error) {
 	w.Options = yard.Options{
 		Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress,
 		Version: o.Version, Lease: o.Lease,
+	}
+	if o.Lease == nil {
+		w.Options.Lease = yard.FastLease
 	}
 	for _, name := range o.Workers {
 		w.Options.Workers = append(w.Options.Workers, yard.Worker{
