@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity/devices"
 )
 
 // check says what in a report makes no sense, apart from positions and numbers of amounts, which snapshotOf checks. The
@@ -40,11 +41,27 @@ func check(report *v1alpha1.CapacityReport) error {
 			return fmt.Errorf("gangs[%d]: %w", i, err)
 		}
 	}
+	if err := checkUncounted(report.Uncounted); err != nil {
+		return fmt.Errorf("uncounted: %w", err)
+	}
 	if report.Kueue == nil {
 		return nil
 	}
 	if err := checkQuota(report.Kueue); err != nil {
 		return fmt.Errorf("kueue.%w", err)
+	}
+	return nil
+}
+
+// checkUncounted keeps a worker from bringing any number of words into the status of the hub.
+func checkUncounted(texts []string) error {
+	if len(texts) > devices.MaxFaults {
+		return fmt.Errorf("%d texts, and %d are allowed", len(texts), devices.MaxFaults)
+	}
+	for i, text := range texts {
+		if len(text) > devices.MaxFault {
+			return fmt.Errorf("the text at position %d has %d bytes, and %d are allowed", i, len(text), devices.MaxFault)
+		}
 	}
 	return nil
 }

@@ -50,6 +50,8 @@ type Snapshot struct {
 	Gangs map[types.NamespacedName]map[string]GangPods
 	// Quota is what Kueue lets jobs use. Nil: it is not counted, or not known yet.
 	Quota *v1alpha1.KueueQuota
+	// Uncounted says which devices do not count, and why, sorted, in at most ten texts.
+	Uncounted []string
 }
 
 // Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected, it is out of date.

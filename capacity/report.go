@@ -20,7 +20,7 @@ import (
 // newReport writes a snapshot into a report. Nodes that are alike become one row, whatever their names are.
 func newReport(s *Snapshot) *v1alpha1.CapacityReport {
 	w := newReportWriter(s)
-	report := &v1alpha1.CapacityReport{Resources: w.resources, Labels: w.labels, Kueue: s.Quota}
+	report := &v1alpha1.CapacityReport{Resources: w.resources, Labels: w.labels, Kueue: s.Quota, Uncounted: s.Uncounted}
 	for _, key := range w.gangs {
 		report.Gangs = append(report.Gangs, reportedGang(key, s.Gangs[key]))
 	}
@@ -199,7 +199,7 @@ func snapshotOf(report *v1alpha1.CapacityReport) (*Snapshot, error) {
 	if err := check(report); err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue}
+	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue, Uncounted: report.Uncounted}
 	for i := range report.Gangs {
 		gang := &report.Gangs[i]
 		jobs := make(map[string]GangPods, len(gang.Pods))

@@ -115,6 +115,8 @@ func (r *Reported) State(connected time.Time, listed bool, code int) (State, str
 		return QuotaMissing, messageReportWithoutQuota
 	case len(l.report.Abridged) > 0:
 		return Known, abridgedMessage(l.report.Abridged)
+	case len(l.report.Uncounted) > 0:
+		return Known, strings.Join(l.report.Uncounted, "; ")
 	}
 	return Known, ""
 }
@@ -156,6 +158,7 @@ func (r *Reported) take(report *v1alpha1.CapacityReport) (changed, wake bool) {
 	changed = before == nil || l.fault != nil || !sameContent(before, report)
 	if changed {
 		wake = wake || before != nil && !slices.Equal(before.Abridged, report.Abridged)
+		wake = wake || before != nil && !slices.Equal(before.Uncounted, report.Uncounted)
 		wake = wake || before != nil && (before.Kueue == nil) != (report.Kueue == nil)
 		var snapshot *Snapshot
 		if snapshot, l.fault = snapshotOf(report); l.fault == nil {

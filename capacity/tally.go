@@ -13,13 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/capacity/devices"
 )
 
 // Tally is an Inventory that counts nodes and pods by their events. The cost of an event does not depend on the size of
 // the cluster. The events come from informers that have NodeHandler and PodHandler.
 type Tally struct {
 	audience
-	mu sync.Mutex
+	devices deviceCount
+	mu      sync.Mutex
 	// locked is guarded by mu.
 	locked struct {
 		nodes      map[string]*node
@@ -28,7 +31,8 @@ type Tally struct {
 		generation uint64
 		snapshot   *Snapshot
 		quota      *quotaCount // quota is nil unless quota is counted.
-		names      []string    // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
+		uncounted  []string
+		names      []string // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
 	}
 }
 
@@ -40,6 +44,8 @@ type node struct {
 	// gangs are the parts of used that belong to JobSets. Snapshots share the values: do not write to them.
 	gangs map[types.NamespacedName]Resources
 	pods  int
+	// devices are what Dynamic Resource Allocation has on the node. nil: nothing.
+	devices *devices.Node
 	// shared is the value in snapshots. It is nil after a change.
 	shared *NodeState
 }
@@ -62,7 +68,7 @@ type countedPod struct {
 
 // NewTally returns an empty tally.
 func NewTally() *Tally {
-	t := &Tally{}
+	t := &Tally{devices: deviceCount{counter: devices.NewCounter()}}
 	t.locked.nodes = map[string]*node{}
 	t.locked.pods = map[types.NamespacedName]countedPod{}
 	t.locked.gangs = map[types.NamespacedName]*gang{}
@@ -91,9 +97,10 @@ func (t *Tally) Snapshot() *Snapshot {
 		Nodes:      make([]*NodeState, 0, len(l.names)),
 		Gangs:      make(map[types.NamespacedName]map[string]GangPods, len(l.gangs)),
 		Quota:      l.quota.share(),
+		Uncounted:  l.uncounted,
 	}
 	for _, name := range l.names {
-		s.Nodes = append(s.Nodes, l.nodes[name].share())
+		s.Nodes = append(s.Nodes, l.nodes[name].share(t.gangOfLocked))
 	}
 	for key, g := range l.gangs {
 		if g.shared == nil {
@@ -105,13 +112,18 @@ func (t *Tally) Snapshot() *Snapshot {
 	return s
 }
 
-func (n *node) share() *NodeState {
+func (t *Tally) gangOfLocked(pod types.NamespacedName) types.NamespacedName {
+	return t.locked.pods[pod].gang
+}
+
+func (n *node) share(gangOf func(pod types.NamespacedName) types.NamespacedName) *NodeState {
 	if n.shared == nil {
 		state := n.state
 		state.Used = maps.Clone(n.used)
 		if len(n.gangs) > 0 {
 			state.Gangs = maps.Clone(n.gangs)
 		}
+		n.addDevices(&state, gangOf)
 		n.shared = &state
 	}
 	return n.shared
@@ -255,9 +267,9 @@ func (t *Tally) nodeLocked(name string) *node {
 	return n
 }
 
-// forgetLocked deletes the entry of a node that does not exist and has no pods.
+// forgetLocked deletes the entry of a node that does not exist, and has neither pods nor devices.
 func (t *Tally) forgetLocked(name string, n *node) {
-	if !n.exists && n.pods == 0 {
+	if !n.exists && n.pods == 0 && n.devices == nil {
 		delete(t.locked.nodes, name)
 	}
 }

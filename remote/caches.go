@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,8 @@ type cachedKind struct {
 	optional bool
 	// told: whether the worker shows the optional kind is part of its status.
 	told bool
+	// served says whether a worker serves the optional kind. Where it does not, nobody asks for it. Nil: each does.
+	served func(apis) bool
 	// handler gets the events, for the inventory. Nil: nobody does.
 	handler toolscache.ResourceEventHandler
 }
@@ -159,7 +162,7 @@ func cachedQuota(kind kueues.Kind) cachedKind {
 // cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.
 func cacheScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
+	return scheme, errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
 }
 
 // caches are the informers of one worker.
@@ -171,8 +174,9 @@ type caches struct {
 	informers map[string]cache.Informer
 	// optional are the informers of the optional kinds.
 	optional map[schema.GroupVersionKind]cache.Informer
-	// handled are the inventory's event handlers. A worker is Connected only once the required ones are done.
-	handled, required []toolscache.ResourceEventHandlerRegistration
+	// handled are the inventory's event handlers by resource. A worker is Connected only once the required ones are done.
+	handled  map[string]toolscache.ResourceEventHandlerRegistration
+	required []toolscache.ResourceEventHandlerRegistration
 }
 
 // newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
@@ -219,22 +223,45 @@ func newCaches(
 	c := &caches{
 		Cache: all, scheme: scheme, guard: guard,
 		informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{},
+		handled: map[string]toolscache.ResourceEventHandlerRegistration{},
 	}
 	for _, kind := range kinds {
-		informer, err := c.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return nil, fmt.Errorf("make informer of %s: %w", kind.resource, err)
-		}
-		if kind.optional {
-			c.optional[kind.gvk] = informer
-		} else {
-			c.informers[kind.resource] = informer
-		}
-		if err := c.handle(&kind, informer); err != nil {
-			return nil, err
+		if kind.served == nil {
+			if err := c.watch(ctx, &kind); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return c, nil
+}
+
+// watch makes the informer of a kind.
+func (c *caches) watch(ctx context.Context, kind *cachedKind) error {
+	informer, err := c.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("make informer of %s: %w", kind.resource, err)
+	}
+	switch {
+	case kind.served != nil: // Only its handler needs it.
+	case kind.optional:
+		c.optional[kind.gvk] = informer
+	default:
+		c.informers[kind.resource] = informer
+	}
+	return c.handle(kind, informer)
+}
+
+// serve makes the informers of optional kinds that the worker serves.
+func (c *caches) serve(ctx context.Context, kinds []cachedKind, found apis) error {
+	for _, kind := range kinds {
+		if kind.served == nil || c.handled[kind.resource] != nil || !kind.served(found) {
+			continue
+		}
+		if err := c.watch(ctx, &kind); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // handle gives the inventory the events that it needs.
@@ -246,30 +273,22 @@ func (c *caches) handle(kind *cachedKind, informer cache.Informer) error {
 	if err != nil {
 		return fmt.Errorf("handle events of %s: %w", kind.resource, err)
 	}
-	c.handled = append(c.handled, handled)
+	c.handled[kind.resource] = handled
 	if !kind.optional {
 		c.required = append(c.required, handled)
 	}
 	return nil
 }
 
-// capacityListed says whether the inventory has handled all objects of the first lists.
-func (c *caches) capacityListed() bool {
-	for _, handled := range c.handled {
-		if !handled.HasSynced() {
+// capacityListed says whether the inventory has handled all objects of the first lists, but of kinds that the worker
+// refuses to show.
+func (c *caches) capacityListed(refusal func(resource string) int) bool {
+	for resource, handled := range c.handled {
+		if !handled.HasSynced() && refusal(resource) == 0 {
 			return false
 		}
 	}
 	return true
-}
-
-// waitForCapacity waits until capacityListed. It returns false if the context ends first.
-func (c *caches) waitForCapacity(ctx context.Context) bool {
-	counted := make([]toolscache.InformerSynced, 0, len(c.handled))
-	for _, handled := range c.handled {
-		counted = append(counted, handled.HasSynced)
-	}
-	return toolscache.WaitForCacheSync(ctx.Done(), counted...)
 }
 
 // Get reads from the cache. It does not wait until an optional kind is listed: that may never happen.
@@ -307,11 +326,17 @@ func (c *caches) pending() []string {
 
 // wait waits until everything required is listed and counted. It returns false if the context ends first.
 func (c *caches) wait(ctx context.Context) bool {
-	counted := make([]toolscache.InformerSynced, 0, len(c.required))
-	for _, handled := range c.required {
-		counted = append(counted, handled.HasSynced)
+	return c.WaitForCacheSync(ctx) && awaitHandled(ctx, c.required)
+}
+
+// awaitHandled waits until event handlers have had all objects of the first lists. It returns false if the context ends
+// first.
+func awaitHandled(ctx context.Context, handled []toolscache.ResourceEventHandlerRegistration) bool {
+	synced := make([]toolscache.InformerSynced, 0, len(handled))
+	for _, h := range handled {
+		synced = append(synced, h.HasSynced)
 	}
-	return c.WaitForCacheSync(ctx) && toolscache.WaitForCacheSync(ctx.Done(), counted...)
+	return toolscache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
 func staticMapper(kinds []cachedKind) meta.RESTMapper {

@@ -6,6 +6,7 @@ package remote
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,8 +26,8 @@ type capacitySource struct {
 	capacity.Inventory
 	// kinds are the kinds that the worker's cache holds for the inventory.
 	kinds []cachedKind
-	// quota: the worker is Connected before the quota is listed.
-	quota bool
+	// serves takes what the worker serves. nil: that does not matter.
+	serves func(apis)
 	// state says whether the inventory is reliable. connected is the time since which the worker is Connected. listed says
 	// whether the kinds are listed. refusal returns the HTTP code with which the worker refuses to show a resource, or 0.
 	state func(connected time.Time, listed bool, refusal func(resource string) int) (capacity.State, string)
@@ -36,8 +37,9 @@ type capacitySource struct {
 func countCapacity() capacitySource { return count(capacity.NewTally()) }
 
 func count(tally *capacity.Tally) capacitySource {
-	return capacitySource{
+	source := capacitySource{
 		Inventory: tally,
+		serves:    func(found apis) { tally.SetKubernetes(found.kubernetes) },
 		kinds: []cachedKind{
 			{
 				resource: "nodes", gvk: corev1.SchemeGroupVersion.WithKind("Node"), scope: meta.RESTScopeRoot, object: &corev1.Node{},
@@ -48,7 +50,37 @@ func count(tally *capacity.Tally) capacitySource {
 				options: cache.ByObject{Transform: capacity.StripPod}, handler: tally.PodHandler(),
 			},
 		},
-		state: func(time.Time, bool, func(string) int) (capacity.State, string) { return capacity.Known, "" },
+	}
+	source.countDevices(tally)
+	return source
+}
+
+// countDevices adds what Dynamic Resource Allocation has, on workers that serve it. A worker that does not let the hub
+// read it is Connected, and its devices do not count.
+func (s *capacitySource) countDevices(tally *capacity.Tally) {
+	for _, kind := range capacity.DeviceKinds {
+		scope := meta.RESTScopeRoot
+		if kind.Namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		s.kinds = append(s.kinds, cachedKind{
+			resource: kind.Resource, gvk: capacity.DeviceVersion.WithKind(kind.Kind), scope: scope, object: kind.New(),
+			options: cache.ByObject{Transform: capacity.StripDevices}, optional: true, told: true,
+			served: func(found apis) bool { return found.devices }, handler: tally.DeviceHandler(),
+		})
+	}
+	s.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
+		if !listed {
+			return capacity.Pending, "the devices of the worker are being read"
+		}
+		for _, kind := range capacity.DeviceKinds {
+			if refusal(kind.Resource) == http.StatusForbidden {
+				return capacity.Known, fmt.Sprintf("its devices of Dynamic Resource Allocation are not counted: the worker forbids to list "+
+					"and watch %s.%s: grant it to the hub's user (kubectl trainyard join, or kubectl apply -k config/worker)",
+					kind.Resource, capacity.DeviceVersion.Group)
+			}
+		}
+		return capacity.Known, strings.Join(tally.Uncounted(), "; ")
 	}
 }
 
@@ -58,13 +90,13 @@ func countQuota() capacitySource {
 	tally := capacity.NewTally()
 	tally.CountQuota()
 	source := count(tally)
-	source.quota = true
+	devices := source.state
 	for _, kind := range capacity.KueueKinds {
 		counted := cachedQuota(kind)
 		counted.handler = tally.KueueHandler()
 		source.kinds = append(source.kinds, counted)
 	}
-	source.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
+	source.state = func(connected time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
 		for _, kind := range capacity.KueueKinds {
 			switch refusal(kind.Resource()) {
 			case http.StatusNotFound:
@@ -79,7 +111,7 @@ func countQuota() capacitySource {
 			return capacity.Pending, "the quota of the worker's Kueue is being read"
 		}
 		tally.QuotaListed()
-		return capacity.Known, ""
+		return devices(connected, listed, refusal)
 	}
 	return source
 }

@@ -60,7 +60,8 @@ func TestConnect(t *testing.T) {
 	}
 
 	fleet.Ensure("a", credentials, id)
-	status = reach(t, cluster, remote.Connected)
+	reach(t, cluster, remote.Connected)
+	status = known(t, cluster)
 	want := remote.Status{
 		State: remote.Connected, Message: "connected", ClusterID: id, Fingerprint: "connect",
 		KubernetesVersion: status.KubernetesVersion, Trainer: status.Trainer, Since: status.Since, LastSeen: status.LastSeen,

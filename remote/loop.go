@@ -6,6 +6,7 @@ package remote
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -28,6 +29,8 @@ type loop struct {
 	broken  error
 	started time.Time // when the caches started
 	synced  chan struct{}
+	// awaited is how many of the caches' event handlers a goroutine waits for.
+	awaited int
 	// pace limits the probes of a worker that cuts every connection.
 	pace flowcontrol.RateLimiter
 	// background counts the goroutines of the caches.
@@ -74,6 +77,7 @@ func (l *loop) observe() *route {
 		cancel()
 		if l.seen.apisErr = err; err == nil {
 			l.seen.apis = found
+			l.serve(found)
 		}
 		if err == nil && !found.unsure {
 			// This answer proves contact too. If an outage begins now, it may still be silent.
@@ -180,7 +184,7 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	if v.state != Connected {
 		return capacity.Pending, ""
 	}
-	state, message := l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
+	state, message := l.capacity.state(v.since, l.caches.capacityListed(l.refusal), l.refusal)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if fault := cmp.Or(l.locked.fault, l.locked.inventoryFault); state == capacity.Known && fault != "" {
@@ -202,6 +206,25 @@ func (l *loop) refusal(resource string) int {
 	return code
 }
 
+// serve lets the inventory know what the worker serves, and watch it.
+func (l *loop) serve(found apis) {
+	if l.capacity.serves == nil {
+		return
+	}
+	l.capacity.serves(found)
+	if err := l.caches.serve(l.ctx, l.kinds, found); err != nil {
+		l.log.Error(err, "Worker serves a kind that cannot be watched")
+	}
+	if handled := slices.Collect(maps.Values(l.caches.handled)); len(handled) > l.awaited {
+		l.awaited = len(handled)
+		l.background.Go(func() {
+			if awaitHandled(l.ctx, handled) {
+				poke(l.wake)
+			}
+		})
+	}
+}
+
 // startCaches starts the caches, which live as long as the Cluster, and goroutines that wait for them.
 func (l *loop) startCaches() {
 	l.started = l.opts.Clock.Now()
@@ -216,13 +239,6 @@ func (l *loop) startCaches() {
 			poke(l.wake)
 		}
 	})
-	if l.capacity.quota {
-		l.background.Go(func() {
-			if l.caches.waitForCapacity(l.ctx) {
-				poke(l.wake)
-			}
-		})
-	}
 }
 
 // act opens or shuts the gate and writes the status. It does nothing if another route has replaced the observed one:

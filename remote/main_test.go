@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
@@ -86,6 +87,7 @@ func hubRules() []rbacv1.PolicyRule {
 	return append(neededRules(),
 		rbacv1.PolicyRule{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"trainyard.dev"}, Resources: []string{"executionleases"}, Verbs: append(read, "create", "patch")},
+		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "resourceclaims"}, Verbs: read},
 	)
 }
 
@@ -149,6 +151,14 @@ func reach(t *testing.T, cluster *remote.Cluster, state remote.State) remote.Sta
 		return status.State.String() + ": " + status.Message
 	}, patience, 5*time.Millisecond).Should(gomega.Equal(state.String()))
 	return status
+}
+
+// known waits until the inventory of a Connected worker is reliable.
+func known(t *testing.T, cluster *remote.Cluster) remote.Status {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() capacity.State { return cluster.Status().Capacity }, patience, 5*time.Millisecond).Should(
+		gomega.Equal(capacity.Known))
+	return cluster.Status()
 }
 
 // journal records what a fleet reports to its subscribers.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -156,7 +157,9 @@ type apis struct {
 	kubernetes string
 	trainJob   bool
 	jobSet     bool
-	trainer    Trainer
+	// devices says whether Dynamic Resource Allocation is served.
+	devices bool
+	trainer Trainer
 	// unsure is true when the fields are not known yet but may be known later.
 	unsure bool
 }
@@ -177,6 +180,9 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 		return found, err
 	}
 	if found.jobSet, err = p.serves(ctx, jobSetGVK.GroupVersion().String(), resourceJobSets); err != nil {
+		return found, err
+	}
+	if found.devices, err = p.serves(ctx, capacity.DeviceVersion.String(), capacity.DeviceKinds[0].Resource); err != nil {
 		return found, err
 	}
 	if found.trainJob {

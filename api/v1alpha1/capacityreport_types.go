@@ -141,6 +141,12 @@ type CapacityReport struct {
 	// kueue is what the worker's Kueue lets jobs use. The agent counts it with --kueue-quota. Absent: it is not counted.
 	// +optional
 	Kueue *KueueQuota `json:"kueue,omitempty"`
+	// uncounted says which devices of Dynamic Resource Allocation do not count, and why, sorted.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=256
+	Uncounted []string `json:"uncounted,omitempty"`
 	// abridged says what was left out because the report would have been too large. Empty: nothing.
 	// +optional
 	// +listType=atomic

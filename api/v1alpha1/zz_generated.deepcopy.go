@@ -92,6 +92,11 @@ func (in *CapacityReport) DeepCopyInto(out *CapacityReport) {
 		*out = new(KueueQuota)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Uncounted != nil {
+		in, out := &in.Uncounted, &out.Uncounted
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Abridged != nil {
 		in, out := &in.Abridged, &out.Abridged
 		*out = make([]Abridgement, len(*in))

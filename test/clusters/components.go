@@ -62,6 +62,7 @@ var controllers = []string{
 	"namespace-controller",
 	"node-lifecycle-controller",
 	"pod-garbage-collector-controller",
+	"resourceclaim-controller",
 	"resourcequota-controller",
 	"root-ca-certificate-publisher-controller",
 	"serviceaccount-controller",

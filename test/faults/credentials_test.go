@@ -14,6 +14,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,7 +165,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 	s.Attempt(job, 1)
 }
 
-// The worker takes away the right to create TrainJobs: it refuses the copy, and the next worker gets the job.
+// The worker takes away the right to create TrainJobs: it says so before the job is placed, and the next worker gets the job.
 func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	s, worker := with(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}
@@ -186,8 +187,13 @@ func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	})
 	job := s.submit("1s", on(worker, south))
 	s.ends(job, runs)
-	s.historyHas(job, 1, worker, v1alpha1.OutcomeRejected)
-	gomega.NewWithT(t).Expect(w.DispatchOf(gomega.NewWithT(t), job).Status.History[0].Message).To(gomega.ContainSubstring("forbidden"))
+	s.Attempt(job, 1)
+	// The worker said no to a dry run, so the job did not need to be there.
+	g := gomega.NewWithT(t)
+	var events eventsv1.EventList
+	g.Expect(w.Hub.List(t.Context(), &events, client.InNamespace(job.Namespace))).To(gomega.Succeed())
+	g.Expect(events.Items).To(gomega.ContainElement(gomega.And(
+		gomega.HaveField("Regarding.UID", job.UID), gomega.HaveField("Note", gomega.ContainSubstring("forbidden")))))
 }
 
 // The kubeconfigs of two workers are swapped while jobs run on both. The manager writes to neither worker. When each

@@ -13,11 +13,13 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -155,12 +157,15 @@ func (r *reporter) awaitAPI(ctx context.Context) bool {
 
 func (r *reporter) newCache() (cache.Cache, error) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	objects := map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Transform: capacity.StripNode},
 		&corev1.Pod{}:  {Transform: capacity.StripPod},
+	}
+	for _, kind := range capacity.DeviceKinds {
+		objects[kind.New()] = cache.ByObject{Transform: capacity.StripDevices}
 	}
 	if r.Quota {
 		for _, kind := range capacity.KueueKinds {
@@ -179,13 +184,24 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	return informers, nil
 }
 
+// source is a kind that is counted.
+type source struct {
+	object  client.Object
+	handler toolscache.ResourceEventHandler
+}
+
 // count connects the tally to the caches. It returns true once everything is counted, false if the context ends first.
 func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capacity.Tally) (bool, error) {
 	var counted []toolscache.InformerSynced
-	for _, source := range []struct {
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{{&corev1.Node{}, tally.NodeHandler()}, {&corev1.Pod{}, tally.PodHandler()}} {
+	sources := []source{{&corev1.Node{}, tally.NodeHandler()}, {&corev1.Pod{}, tally.PodHandler()}}
+	if err := r.devicesReadable(ctx, tally); err != nil {
+		r.log.Info("Devices of Dynamic Resource Allocation are not reported", "reason", err.Error())
+	} else {
+		for _, kind := range capacity.DeviceKinds {
+			sources = append(sources, source{kind.New(), tally.DeviceHandler()})
+		}
+	}
+	for _, source := range sources {
 		informer, err := informers.GetInformer(ctx, source.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return false, fmt.Errorf("watch %T: %w", source.object, err)
@@ -333,7 +349,7 @@ func (r *reporter) quotaReadable(ctx context.Context) error {
 			return fmt.Errorf("find %s of Kueue in version %s (v0.15 or later has it): %w", kind, kueues.Version, err)
 		}
 		for _, verb := range []string{"list", "watch"} {
-			allowed, err := r.may(ctx, verb, kind)
+			allowed, err := r.may(ctx, verb, kueues.Group, kind.Resource())
 			if err != nil {
 				return fmt.Errorf("ask whether the agent may %s %s: %w", verb, kind.Resource(), err)
 			}
@@ -346,10 +362,38 @@ func (r *reporter) quotaReadable(ctx context.Context) error {
 	return nil
 }
 
-// may says whether the agent has a right to all objects of a kind.
-func (r *reporter) may(ctx context.Context, verb string, kind kueues.Kind) (bool, error) {
+// devicesReadable says why devices cannot be read. It lets the tally know the release of the cluster. It is asked once:
+// an agent that gets the right, or a cluster that gets the API, needs a new leader.
+func (r *reporter) devicesReadable(ctx context.Context, tally *capacity.Tally) error {
+	server, err := discovery.NewDiscoveryClientForConfigAndClient(r.config, r.http)
+	if err != nil {
+		return err
+	}
+	release, err := server.ServerVersion()
+	if err != nil {
+		return fmt.Errorf("ask for the version of the API server: %w", err)
+	}
+	tally.SetKubernetes(release.GitVersion)
+	for _, kind := range capacity.DeviceKinds {
+		if _, err := r.mapper.RESTMapping(capacity.DeviceVersion.WithKind(kind.Kind).GroupKind(), capacity.DeviceVersion.Version); err != nil {
+			return fmt.Errorf("find %s in %s (Kubernetes 1.34 or newer has it): %w", kind.Kind, capacity.DeviceVersion, err)
+		}
+		allowed, err := r.may(ctx, "watch", capacity.DeviceVersion.Group, kind.Resource)
+		if err != nil {
+			return fmt.Errorf("ask whether the agent may watch %s: %w", kind.Resource, err)
+		}
+		if !allowed {
+			return fmt.Errorf("the agent may not watch %s.%s: grant it with kubectl apply -k config/worker-agent",
+				kind.Resource, capacity.DeviceVersion.Group)
+		}
+	}
+	return nil
+}
+
+// may says whether the agent has a right to all objects of a resource.
+func (r *reporter) may(ctx context.Context, verb, group, resource string) (bool, error) {
 	review := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resourceAttributes": map[string]any{
-		"verb": verb, "group": kueues.Group, "resource": kind.Resource(),
+		"verb": verb, "group": group, "resource": resource,
 	}}}}
 	review.SetAPIVersion("authorization.k8s.io/v1")
 	review.SetKind("SelfSubjectAccessReview")

@@ -1,0 +1,186 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/capacity/devices"
+)
+
+// DeviceKind is a kind of Dynamic Resource Allocation that a Tally counts.
+type DeviceKind struct {
+	Resource, Kind string
+	Namespaced     bool
+	New            func() client.Object
+}
+
+// DeviceKinds are the kinds whose events DeviceHandler takes. They have the version DeviceVersion.
+var DeviceKinds = []DeviceKind{
+	{"resourceslices", "ResourceSlice", false, func() client.Object { return &resourceapi.ResourceSlice{} }},
+	{"deviceclasses", "DeviceClass", false, func() client.Object { return &resourceapi.DeviceClass{} }},
+	{"resourceclaims", "ResourceClaim", true, func() client.Object { return &resourceapi.ResourceClaim{} }},
+}
+
+// DeviceVersion is the version of DeviceKinds. Kubernetes serves it from 1.34 on.
+var DeviceVersion = resourceapi.SchemeGroupVersion
+
+// deviceCount counts the devices of a Tally. It computes and has a lock of its own, so that nobody who takes a Snapshot
+// waits.
+type deviceCount struct {
+	mu      sync.Mutex
+	counter *devices.Counter
+}
+
+// implicitSince is the release whose scheduler takes the name of a DeviceClass for an extended resource.
+var implicitSince = version.MajorMinor(1, 36)
+
+// SetKubernetes takes the version of the worker's API server, for example v1.36.3.
+func (t *Tally) SetKubernetes(gitVersion string) {
+	release, err := version.ParseGeneric(gitVersion)
+	t.countDevices(func(c *devices.Counter) { c.SetImplicit(err == nil && release.AtLeast(implicitSince)) })
+}
+
+// Uncounted is Snapshot.Uncounted.
+func (t *Tally) Uncounted() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.locked.uncounted
+}
+
+// countDevices changes the counter, and takes over the nodes whose devices are others then.
+func (t *Tally) countDevices(change func(*devices.Counter)) {
+	if t.recount(change) {
+		t.notify()
+	}
+}
+
+func (t *Tally) recount(change func(*devices.Counter)) (changed bool) {
+	t.devices.mu.Lock()
+	defer t.devices.mu.Unlock() // Also after a panic.
+	change(t.devices.counter)
+	counted, uncounted := t.devices.counter.Count(context.Background()), t.devices.counter.Faults()
+	return t.change(func() bool {
+		changed := !slices.Equal(t.locked.uncounted, uncounted)
+		t.locked.uncounted = uncounted
+		for name, found := range counted {
+			n := t.nodeLocked(name)
+			if !reflect.DeepEqual(n.devices, found) {
+				n.devices, n.shared, changed = found, nil, true
+			}
+			t.forgetLocked(name, n)
+		}
+		return changed
+	})
+}
+
+// addDevices adds the devices of a node to what it has and uses. Where a device plugin has a resource, the scheduler
+// looks for no devices under this name. Where it has none, the claims of pods count, and not the pods' requests.
+func (n *node) addDevices(state *NodeState, gangOf func(pod types.NamespacedName) types.NamespacedName) {
+	if n.devices == nil {
+		return
+	}
+	state.Allocatable = maps.Clone(state.Allocatable)
+	state.Gangs = maps.Clone(state.Gangs)
+	for gang, used := range state.Gangs {
+		state.Gangs[gang] = maps.Clone(used)
+	}
+	for name, total := range n.devices.Total {
+		if n.state.Allocatable[name] != 0 {
+			continue
+		}
+		delete(state.Used, name)
+		for _, used := range state.Gangs {
+			delete(used, name)
+		}
+		if total > 0 {
+			state.Allocatable[name] = total
+			state.Used.add(Resources{name: n.devices.Used[name]}, 1)
+		}
+		for pod, has := range n.devices.Pods {
+			if used := state.Gangs[gangOf(pod)]; used != nil && total > 0 {
+				used.add(Resources{name: has[name]}, 1)
+			}
+		}
+	}
+}
+
+// DeviceHandler returns the event handler for informers of the DeviceKinds.
+func (t *Tally) DeviceHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    t.setDevices,
+		UpdateFunc: func(_, obj any) { t.setDevices(obj) },
+		DeleteFunc: t.deleteDevices,
+	}
+}
+
+func (t *Tally) setDevices(obj any) {
+	t.countDevices(func(c *devices.Counter) {
+		switch o := obj.(type) {
+		case *resourceapi.ResourceSlice:
+			c.SetSlice(o)
+		case *resourceapi.DeviceClass:
+			c.SetClass(o)
+		case *resourceapi.ResourceClaim:
+			c.SetClaim(o)
+		}
+	})
+}
+
+func (t *Tally) deleteDevices(obj any) {
+	key := keyOf(obj)
+	if unknown, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	t.countDevices(func(c *devices.Counter) {
+		switch obj.(type) {
+		case *resourceapi.ResourceSlice:
+			c.DeleteSlice(key.Name)
+		case *resourceapi.DeviceClass:
+			c.DeleteClass(key.Name)
+		case *resourceapi.ResourceClaim:
+			c.DeleteClaim(key)
+		}
+	})
+}
+
+// StripDevices keeps the fields of a DeviceKind that count.
+func StripDevices(in any) (any, error) {
+	switch o := in.(type) {
+	case *resourceapi.ResourceSlice:
+		return &resourceapi.ResourceSlice{ObjectMeta: bareMeta(o), Spec: o.Spec}, nil
+	case *resourceapi.DeviceClass:
+		return &resourceapi.DeviceClass{ObjectMeta: bareMeta(o), Spec: resourceapi.DeviceClassSpec{
+			Selectors: o.Spec.Selectors, ExtendedResourceName: o.Spec.ExtendedResourceName,
+		}}, nil
+	case *resourceapi.ResourceClaim:
+		stripped := &resourceapi.ResourceClaim{ObjectMeta: bareMeta(o)}
+		stripped.OwnerReferences = slices.Clone(o.OwnerReferences)
+		if o.Status.Allocation != nil {
+			stripped.Status.Allocation = &resourceapi.AllocationResult{
+				Devices: resourceapi.DeviceAllocationResult{Results: o.Status.Allocation.Devices.Results},
+			}
+		}
+		return stripped, nil
+	}
+	return in, nil
+}
+
+func bareMeta(o client.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		CreationTimestamp: o.GetCreationTimestamp(),
+	}
+}

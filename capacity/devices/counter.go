@@ -1,0 +1,351 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// Amounts are numbers of devices by the name under which pods request them.
+type Amounts map[corev1.ResourceName]int64
+
+// Node is what the devices of one node can do. It never changes.
+type Node struct {
+	// Total is what the node has, without unhealthy devices. A name is there with 0 if its class has no device now.
+	Total Amounts
+	// Used is the part of Total that claims have.
+	Used Amounts
+	// Pods is the part of Used that belongs to the claims of a pod, by the pod's namespace and name.
+	Pods map[types.NamespacedName]Amounts
+}
+
+// Limits against workers that make a count slow.
+const (
+	// maxClasses is how many classes are counted: the first by name.
+	maxClasses = 64
+	// maxDevices is how many devices of a class are counted on one node.
+	maxDevices = 1024
+	// maxSteps is how many steps the allocator has for one class on one node.
+	maxSteps = 100_000
+	// patience is how long one Count may take. What is not counted then is unknown.
+	patience = 10 * time.Second
+)
+
+// Counter has the devices of one worker.
+type Counter struct {
+	implicit bool
+	slices   map[string]*resourceapi.ResourceSlice
+	pools    map[poolID]*pool
+	classes  map[string]*resourceapi.DeviceClass
+	claims   map[types.NamespacedName]*claim
+	nodes    map[string]*node
+	// faulty are the nodes on which a class cannot be counted. reached are the numbers of slices that belong to no one node.
+	faulty  map[string]bool
+	reached map[poolID]int
+	// changed are the nodes that the next Count counts.
+	changed map[string]bool
+	// names is the result of classNames. nil: a class has changed.
+	names     map[string][]corev1.ResourceName
+	allocator allocator
+}
+
+type poolID struct{ driver, name string }
+
+// pool is the slices of a pool, and the claims that have devices of it.
+type pool struct {
+	slices map[string]*resourceapi.ResourceSlice
+	claims map[types.NamespacedName]*claim
+}
+
+// claim is a ResourceClaim with devices.
+type claim struct {
+	pod     types.NamespacedName
+	results []resourceapi.DeviceRequestAllocationResult
+}
+
+// node is what is known of a node with devices.
+type node struct {
+	pools map[poolID]bool
+	// classes has the devices of each class that is counted, as if all devices were free.
+	classes map[string]devicesOf
+}
+
+// devicesOf are the devices of a class on one node.
+type devicesOf struct {
+	ids map[structured.DeviceID]bool
+	// total is more than the length of ids if devices have shares.
+	total int64
+	fault string
+}
+
+// NewCounter returns a Counter of a worker without devices.
+func NewCounter() *Counter {
+	return &Counter{
+		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
+		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
+		nodes: map[string]*node{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
+	}
+}
+
+// SetImplicit says whether the worker's scheduler serves the names deviceclass.resource.kubernetes.io/CLASS to requests
+// of containers, as it does from Kubernetes 1.36 on.
+func (c *Counter) SetImplicit(implicit bool) {
+	if c.implicit != implicit {
+		c.implicit = implicit
+		c.rename()
+	}
+}
+
+// SetSlice takes a ResourceSlice. The Counter keeps it: do not change it.
+func (c *Counter) SetSlice(slice *resourceapi.ResourceSlice) {
+	if before := c.slices[slice.Name]; before != nil {
+		c.removeSlice(before)
+	}
+	c.slices[slice.Name] = slice
+	p := c.pool(poolOf(slice))
+	p.slices[slice.Name] = slice
+	c.reach(slice, 1)
+	if name := slice.Spec.NodeName; name != nil {
+		if c.nodes[*name] == nil {
+			c.nodes[*name] = &node{pools: map[poolID]bool{}}
+		}
+		c.nodes[*name].pools[poolOf(slice)] = true
+	}
+	c.published(p)
+}
+
+// DeleteSlice takes the deletion of a ResourceSlice.
+func (c *Counter) DeleteSlice(name string) {
+	if slice := c.slices[name]; slice != nil {
+		c.removeSlice(slice)
+	}
+}
+
+func (c *Counter) removeSlice(slice *resourceapi.ResourceSlice) {
+	id := poolOf(slice)
+	p := c.pools[id]
+	c.published(p)
+	delete(c.slices, slice.Name)
+	delete(p.slices, slice.Name)
+	c.reach(slice, -1)
+	if name := slice.Spec.NodeName; name != nil && !slices.ContainsFunc(slices.Collect(maps.Values(p.slices)), isOn(*name)) {
+		delete(c.nodes[*name].pools, id)
+		if len(c.nodes[*name].pools) == 0 {
+			delete(c.nodes, *name)
+		}
+	}
+	c.forget(id)
+}
+
+// reach counts a slice whose devices several nodes may reach.
+func (c *Counter) reach(slice *resourceapi.ResourceSlice, sign int) {
+	if slice.Spec.NodeName != nil || len(slice.Spec.Devices) == 0 {
+		return
+	}
+	id := poolOf(slice)
+	if c.reached[id] += sign; c.reached[id] == 0 {
+		delete(c.reached, id)
+	}
+}
+
+// published makes the next Count count the nodes of a pool whose slices have changed.
+func (c *Counter) published(p *pool) {
+	for name := range p.nodes() {
+		if n := c.nodes[name]; n != nil {
+			n.classes = nil
+		}
+		c.changed[name] = true
+	}
+}
+
+// SetClass takes a DeviceClass. The Counter keeps it: do not change it.
+func (c *Counter) SetClass(class *resourceapi.DeviceClass) {
+	c.forgetClass(class.Name)
+	c.classes[class.Name] = class
+}
+
+// DeleteClass takes the deletion of a DeviceClass.
+func (c *Counter) DeleteClass(name string) {
+	c.forgetClass(name)
+	delete(c.classes, name)
+}
+
+func (c *Counter) forgetClass(name string) {
+	for _, n := range c.nodes {
+		delete(n.classes, name)
+	}
+	c.rename()
+}
+
+// rename makes the next Count count all nodes, because the names of devices may be others.
+func (c *Counter) rename() {
+	c.names = nil
+	for name := range c.nodes {
+		c.changed[name] = true
+	}
+}
+
+// SetClaim takes a ResourceClaim. The Counter keeps its allocation: do not change it.
+func (c *Counter) SetClaim(object *resourceapi.ResourceClaim) {
+	key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+	c.DeleteClaim(key)
+	if object.Status.Allocation == nil {
+		return
+	}
+	held := &claim{results: object.Status.Allocation.Devices.Results}
+	for _, owner := range object.OwnerReferences {
+		if owner.Kind == "Pod" {
+			held.pod = types.NamespacedName{Namespace: object.Namespace, Name: owner.Name}
+		}
+	}
+	c.claims[key] = held
+	for _, id := range held.pools() {
+		c.pool(id).claims[key] = held
+		c.taken(id)
+	}
+}
+
+// DeleteClaim takes the deletion of a ResourceClaim.
+func (c *Counter) DeleteClaim(key types.NamespacedName) {
+	held := c.claims[key]
+	if held == nil {
+		return
+	}
+	delete(c.claims, key)
+	for _, id := range held.pools() {
+		delete(c.pools[id].claims, key)
+		c.taken(id)
+		c.forget(id)
+	}
+}
+
+// taken makes the next Count count the nodes of a pool of which claims have others devices.
+func (c *Counter) taken(id poolID) {
+	for name := range c.pools[id].nodes() {
+		c.changed[name] = true
+	}
+}
+
+func (c *Counter) pool(id poolID) *pool {
+	if c.pools[id] == nil {
+		c.pools[id] = &pool{slices: map[string]*resourceapi.ResourceSlice{}, claims: map[types.NamespacedName]*claim{}}
+	}
+	return c.pools[id]
+}
+
+func (c *Counter) forget(id poolID) {
+	if p := c.pools[id]; p != nil && len(p.slices) == 0 && len(p.claims) == 0 {
+		delete(c.pools, id)
+	}
+}
+
+// nodes are the names of the nodes to which slices of the pool belong.
+func (p *pool) nodes() map[string]bool {
+	names := map[string]bool{}
+	for _, slice := range p.slices {
+		if slice.Spec.NodeName != nil {
+			names[*slice.Spec.NodeName] = true
+		}
+	}
+	return names
+}
+
+func (h *claim) pools() []poolID {
+	ids := make([]poolID, 0, 1)
+	for i := range h.results {
+		if id := (poolID{h.results[i].Driver, h.results[i].Pool}); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func poolOf(slice *resourceapi.ResourceSlice) poolID {
+	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
+}
+
+func isOn(node string) func(*resourceapi.ResourceSlice) bool {
+	return func(slice *resourceapi.ResourceSlice) bool {
+		return slice.Spec.NodeName != nil && *slice.Spec.NodeName == node
+	}
+}
+
+// classNames returns the classes that are counted, with the names under which pods request their devices.
+func (c *Counter) classNames() map[string][]corev1.ResourceName {
+	if c.names != nil {
+		return c.names
+	}
+	c.names = map[string][]corev1.ResourceName{}
+	sorted := slices.Sorted(maps.Keys(c.classes))
+	for _, name := range sorted[:min(len(sorted), maxClasses)] {
+		c.names[name] = append(c.names[name], NameOfClass(name))
+		if c.implicit {
+			c.names[name] = append(c.names[name], corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+name))
+		}
+		if extended := c.classes[name].Spec.ExtendedResourceName; extended != nil && c.newest(*extended) == name {
+			c.names[name] = append(c.names[name], corev1.ResourceName(*extended))
+		}
+	}
+	return c.names
+}
+
+// newest returns the class that the scheduler takes for an extended resource: the newest, or the first by name of those
+// that are equally old.
+func (c *Counter) newest(extended string) string {
+	var newest *resourceapi.DeviceClass
+	for _, class := range c.classes {
+		if name := class.Spec.ExtendedResourceName; name == nil || *name != extended {
+			continue
+		}
+		if newest == nil || cmp.Or(class.CreationTimestamp.Compare(newest.CreationTimestamp.Time), strings.Compare(newest.Name, class.Name)) > 0 {
+			newest = class
+		}
+	}
+	return newest.Name
+}
+
+// NameOfClass is the name under which claims for devices of a class are counted. No container can request it.
+func NameOfClass(class string) corev1.ResourceName {
+	return corev1.ResourceName("~deviceclass/" + class)
+}
+
+// Bounds of Faults: how many there are at most, and how many bytes each has.
+const (
+	MaxFaults = 10
+	MaxFault  = 256
+)
+
+// Faults says what the Counter does not count, and why, sorted.
+func (c *Counter) Faults() []string {
+	faults := map[string]bool{}
+	for id := range c.reached {
+		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: several nodes reach them", id.name, id.driver)] = true
+	}
+	for name := range c.faulty {
+		for class, found := range c.nodes[name].classes {
+			if found.fault != "" {
+				faults[fmt.Sprintf("devices of class %s on node %s are not counted: %s", class, name, found.fault)] = true
+			}
+		}
+	}
+	if extra := len(c.classes) - maxClasses; extra > 0 {
+		faults[fmt.Sprintf("%d DeviceClasses are not counted: there are more than %d", extra, maxClasses)] = true
+	}
+	sorted := slices.Sorted(maps.Keys(faults))
+	sorted = sorted[:min(len(sorted), MaxFaults)]
+	for i, text := range sorted {
+		sorted[i] = strings.ToValidUTF8(text[:min(len(text), MaxFault)], "")
+	}
+	return sorted
+}
