@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -48,6 +49,9 @@ func chargedOf(podSets []v1alpha1.PodSet, basis quota.Basis) Resources {
 // charged is what a Kueue charges for one pod.
 func charged(set *v1alpha1.PodSet, basis quota.Basis) Resources {
 	requests := FromList(set.Requests)
+	maps.DeleteFunc(requests, func(name corev1.ResourceName, _ int64) bool {
+		return isClaimed(name) // A Kueue has names of its own for them.
+	})
 	if set.UnmergedRequests == nil || basis == quota.Merged {
 		return requests
 	}

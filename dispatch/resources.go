@@ -81,7 +81,23 @@ func format(name corev1.ResourceName, amount int64) string {
 	if name == corev1.ResourcePods {
 		return formatAmount(name, amount) + plural(" pod slot", amount)
 	}
+	if class, claimed := strings.CutPrefix(string(name), v1alpha1.ClaimedDevices); claimed {
+		return formatAmount(name, amount) + plural(" device", amount) + " of class " + class
+	}
 	return formatAmount(name, amount) + " " + string(name)
+}
+
+// DisplayName returns the name of a resource for people. Devices that pods claim have no name of their own.
+func DisplayName(name corev1.ResourceName) string {
+	if class, claimed := strings.CutPrefix(string(name), v1alpha1.ClaimedDevices); claimed {
+		return "devices of class " + class
+	}
+	return string(name)
+}
+
+// isClaimed says whether a name is that of devices that pods claim.
+func isClaimed(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1alpha1.ClaimedDevices)
 }
 
 // formatAmount is format without the name of the resource.

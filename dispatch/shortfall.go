@@ -101,19 +101,22 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 	}
 	for _, d := range p.bound {
 		has := func(c int) bool { return d.col >= 0 && n.peak(c)[d.col] != absent }
-		name := string(g.names[d.name])
+		name := "the resource " + string(g.names[d.name])
+		if isClaimed(g.names[d.name]) {
+			name = DisplayName(g.names[d.name])
+		}
 		switch {
 		case !slices.ContainsFunc(all, has):
-			return "no node has the resource " + name + omittedNote(n)
+			return "no node has " + name + omittedNote(n)
 		case !slices.ContainsFunc(matching, has):
-			return "no node that matches its node selector has the resource " + name
+			return "no node that matches its node selector has " + name
 		}
 	}
 	// The message does not mention nodes without the GPUs that the pods need.
 	nodes := "node"
 	if first := p.bound; len(first) > 0 && IsExtended(g.names[first[0].name]) {
 		matching = slices.DeleteFunc(matching, func(c int) bool { return n.peak(c)[first[0].col] == absent })
-		nodes += " with " + string(g.names[first[0].name])
+		nodes += " with " + DisplayName(g.names[first[0].name])
 	}
 	var taints []string
 	takes := slices.DeleteFunc(slices.Clone(matching), func(c int) bool {

@@ -48,7 +48,7 @@ type PodSet struct {
 	// count is the number of pods. All must fit at the same time.
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
-	// requests are the requests of one pod.
+	// requests are the requests of one pod. Devices that it claims by a ResourceClaimTemplate are there as ~deviceclass/CLASS.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 	// unmergedRequests are what a Kueue may charge for one pod instead of its requests, if that is different. A Kueue that
@@ -72,6 +72,10 @@ type PodSet struct {
 	// +optional
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
+
+// ClaimedDevices is followed by the name of a DeviceClass. It is the name under which devices count that pods claim. No
+// container can request it.
+const ClaimedDevices = "~deviceclass/"
 
 // Counted says from what the demand of an attempt was derived. Its copy is made from that, and from nothing else.
 type Counted struct {

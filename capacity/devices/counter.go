@@ -15,6 +15,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Amounts are numbers of devices by the name under which pods request them.
@@ -317,7 +319,7 @@ func (c *Counter) newest(extended string) string {
 
 // NameOfClass is the name under which claims for devices of a class are counted. No container can request it.
 func NameOfClass(class string) corev1.ResourceName {
-	return corev1.ResourceName("~deviceclass/" + class)
+	return corev1.ResourceName(v1alpha1.ClaimedDevices + class)
 }
 
 // Bounds of Faults: how many there are at most, and how many bytes each has.

@@ -49,6 +49,9 @@ func (p *podsAnswerer) Handle(ctx context.Context, request admission.Request) ad
 	if err != nil {
 		return refused(err, warnings)
 	}
+	if err := countClaims(ctx, p.validator.live, job.Namespace, pods); err != nil {
+		return refused(err, warnings)
+	}
 	answer, ok := trainjobs.EncodePods(pods)
 	if !ok {
 		return admission.Allowed("").WithWarnings(append(warnings, "the pods of the TrainJob are too large to answer what they become")...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
 // Needs returns a demand in a few words, such as "4x8 nvidia.com/gpu": 4 pods with 8 each. It names devices such as
@@ -70,7 +71,7 @@ func perPod(requests corev1.ResourceList, which func(corev1.ResourceName) bool) 
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		if quantity := requests[name]; which(name) && !quantity.IsZero() {
-			texts = append(texts, amount(quantity)+" "+string(name))
+			texts = append(texts, amount(quantity)+" "+dispatch.DisplayName(name))
 		}
 	}
 	if len(texts) > 1 {
@@ -85,7 +86,7 @@ func amount(quantity resource.Quantity) string { return quantity.String() }
 func Requests(requests corev1.ResourceList) string {
 	var devices, others []string
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		text := amount(requests[name]) + " " + string(name)
+		text := amount(requests[name]) + " " + dispatch.DisplayName(name)
 		if isDevice(name) {
 			devices = append(devices, text)
 		} else {

@@ -5,9 +5,11 @@ package demand
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -23,6 +25,7 @@ func Admitted(podSets []v1alpha1.PodSet, pods []trainjobs.AdmittedPod) (admitted
 			continue
 		}
 		set := admittedPodSet(&podSets[at], pods[i].Spec)
+		addDevices(&set, pods[i].Devices)
 		if checkForm(&set) == nil && !equality.Semantic.DeepEqual(set, podSets[at]) {
 			admitted[at], changed = set, true
 		}
@@ -43,6 +46,22 @@ func admittedPodSet(assumed *v1alpha1.PodSet, pod *corev1.PodSpec) v1alpha1.PodS
 		set.TerminationGracePeriodSeconds = nil
 	}
 	return set
+}
+
+// addDevices adds the devices that a pod claims to its requests. The worker chooses the names and numbers.
+func addDevices(set *v1alpha1.PodSet, claimed map[corev1.ResourceName]int64) {
+	if len(claimed) > MaxResources {
+		return
+	}
+	for name, count := range claimed {
+		if !strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || count <= 0 {
+			continue
+		}
+		if set.Requests == nil {
+			set.Requests = corev1.ResourceList{}
+		}
+		set.Requests[name] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
 }
 
 // isDefaultToleration says whether the API server gives all pods this toleration. It is for nodes that are ill, which

@@ -67,6 +67,13 @@ func TestAdmitted(t *testing.T) {
 			})}},
 			want: func(set *v1alpha1.PodSet) { set.Requests["cpu"] = resource.MustParse("2500m") },
 		},
+		"Devices": {
+			reason: "devices that a pod claims by template are requests too, and no other name counts as such",
+			pods: []trainjobs.AdmittedPod{{Name: "node", Spec: requesting(gpus("8")), Devices: map[corev1.ResourceName]int64{
+				v1alpha1.ClaimedDevices + "tpu": 2, v1alpha1.ClaimedDevices + "nic": 0, "nvidia.com/gpu": 1,
+			}}},
+			want: func(set *v1alpha1.PodSet) { set.Requests[v1alpha1.ClaimedDevices+"tpu"] = resource.MustParse("2") },
+		},
 		"NotKnown": {
 			reason: "a pod that a full quota refuses now, and pods of nobody, say nothing",
 			pods:   []trainjobs.AdmittedPod{{Name: "node", Later: "exceeded quota"}, {Name: "other", Spec: requesting(gpus("1"))}},
