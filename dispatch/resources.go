@@ -121,13 +121,6 @@ func IsExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// IsGPU says whether an extended resource is a GPU: the last part of its name contains gpu, or its domain begins with
-// gpu.
-func IsGPU(name corev1.ResourceName) bool {
-	domain, last, extended := strings.Cut(string(name), "/")
-	return extended && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu."))
-}
-
 // sumUpTo stops at the largest number, and at its negative, instead of wrapping around.
 func sumUpTo(a, b int64) int64 {
 	switch {

@@ -82,11 +82,16 @@ type Attempt struct {
 	// the hub did not see it.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// gpuSeconds is the number of GPUs that the pods of the attempt request, times the seconds from startTime to the end or
-	// the deletion of the copy, both by the worker's clock. Absent: a time is not known, or the job requests no GPUs.
+	// gpuSeconds is the number of GPUs or other accelerators that the pods of the attempt request, times the seconds from
+	// startTime to the end or the deletion of the copy, both by the worker's clock. Absent: a time is not known, or the job
+	// requests none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GPUSeconds *int64 `json:"gpuSeconds,omitempty"`
+	// shareSeconds is the same for shares of devices, such as MIG slices.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ShareSeconds *int64 `json:"shareSeconds,omitempty"`
 	// outcome is the outcome of the attempt.
 	Outcome Outcome `json:"outcome"`
 	// message has the worker's words, shortened.

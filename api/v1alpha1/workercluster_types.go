@@ -236,13 +236,19 @@ type TrainerAPI struct {
 
 // NodeGroup is a number of nodes that are alike to a scheduler of GPUs.
 type NodeGroup struct {
-	// product is the GPU product (label nvidia.com/gpu.product or similar), or empty.
+	// product is what a label of the nodes calls the devices (nvidia.com/gpu.product or similar), or empty.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Product string `json:"product,omitempty"`
-	// resource is the extended resource of the GPUs, such as nvidia.com/gpu, or empty for nodes without GPUs.
+	// resource is the extended resource of the GPUs or other accelerators, such as nvidia.com/gpu, or empty for nodes
+	// without any. Of nodes with several, allocatable and free have the others.
 	// +optional
 	Resource corev1.ResourceName `json:"resource,omitempty"`
+	// unit says what one of the resource is: a whole Device, or a Share of a device, such as a MIG slice. Empty: there is
+	// no resource.
+	// +optional
+	// +kubebuilder:validation:Enum=Device;Share
+	Unit string `json:"unit,omitempty"`
 	// nodes is the number of nodes in the group that can take pods.
 	Nodes int32 `json:"nodes"`
 	// labels are the labels that all its nodes have, without labels that name a single node.
@@ -267,7 +273,7 @@ type NodeGroup struct {
 
 // FreeNodes is a number of nodes with the same amounts free.
 type FreeNodes struct {
-	// gpus is the number of free GPUs on each of the nodes.
+	// gpus is how much of the group's resource is free on each of the nodes.
 	GPUs int64 `json:"gpus"`
 	// nodes is the number of nodes with that many free.
 	Nodes int32 `json:"nodes"`
@@ -328,7 +334,8 @@ type WorkerClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	NodeGroups []NodeGroup `json:"nodeGroups,omitempty"`
-	// gpus is "free/total" over all nodes.
+	// gpus is "free/total" of whole GPUs and other accelerators over all nodes. Shares of devices are not in it:
+	// nodeGroups has them.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	GPUs string `json:"gpus,omitempty"`

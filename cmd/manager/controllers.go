@@ -103,7 +103,7 @@ func (w *wiring) addWorkerClusters() error {
 	})
 	workers = workercluster.NewReconciler(workercluster.Options{
 		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Agents(), Clock: clock.RealClock{},
-		Credentials: loader,
+		Credentials: loader, Accelerators: w.options.table,
 	})
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr), renewer.Add(w.mgr))
 }
@@ -113,7 +113,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
 		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
-		Trials: w.trials, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Trials: w.trials, Accelerators: w.options.table, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 	watch := w.newKueueWatch()
 	if watch != nil {
@@ -166,7 +166,7 @@ func (w *wiring) addNomination() error {
 func (w *wiring) addFailover() error {
 	return failover.NewReconciler(failover.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Agents: w.leases.Agents(),
-		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{}, Accelerators: w.options.table,
 		PauseAt: w.options.failoverPauseAt, PauseWindow: w.options.failoverPauseWindow, DeletionGrace: w.options.deletionGrace,
 	}).Add(w.mgr)
 }

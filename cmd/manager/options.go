@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 )
 
@@ -46,11 +47,14 @@ type options struct {
 	failoverPauseAt       float64
 	failoverPauseWindow   time.Duration
 	deletionGrace         time.Duration
-	kueueDispatcher       bool
-	kueueAdmissionCheck   bool
-	clusterProfiles       clusterProfileOptions
-	archive               archiveOptions
-	webhooks              webhookserver.Options
+	// accelerators are rows of an accelerators.Table. validate parses them into table.
+	accelerators        []string
+	table               accelerators.Table
+	kueueDispatcher     bool
+	kueueAdmissionCheck bool
+	clusterProfiles     clusterProfileOptions
+	archive             archiveOptions
+	webhooks            webhookserver.Options
 }
 
 func defaultOptions() options {
@@ -116,6 +120,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.deletionGrace, "deletion-grace", o.deletionGrace,
 		"How long the deletion of a job waits for a worker that does not answer. Then a Tombstone remembers what is left "+
 			"to delete there.")
+	fs.StringSliceVar(&o.accelerators, "accelerators", o.accelerators,
+		"Extended resources that are accelerators, besides those that docs/install.md lists, as RESOURCE=UNIT or "+
+			"RESOURCE=UNIT:LABEL: the unit is Device, Share, Memory or Percent, and the label of nodes names the product, such as "+
+			"example.com/npu=Device:example.com/npu.model. In a RESOURCE, * stands for any text. These come before the known ones.")
 	fs.BoolVar(&o.kueueDispatcher, "kueue-dispatcher", o.kueueDispatcher,
 		"Say which worker the hub's MultiKueue gives each of its jobs to, of all kinds. It takes Kueue on the hub with "+
 			"multiKueue.dispatcherName: "+nomination.DispatcherName+", and the rights of config/kueue-dispatcher.")
@@ -143,7 +151,7 @@ func (o *options) validate() error {
 	if messages := validation.IsDNS1123Label(o.namespace); len(messages) > 0 {
 		fault("--namespace is %q: %s", o.namespace, messages[0])
 	}
-	for _, err := range []error{o.validateNamespaces(), o.clusterProfiles.validate(), o.archive.validate()} {
+	for _, err := range []error{o.validateNamespaces(), o.parseAccelerators(), o.clusterProfiles.validate(), o.archive.validate()} {
 		if err != nil {
 			faults = multierror.Append(faults, err)
 		}
@@ -179,4 +187,11 @@ func (o *options) validate() error {
 		fault("--failover-pause-at is %g: must be more than 0 and at most 1", o.failoverPauseAt)
 	}
 	return faults.ErrorOrNil()
+}
+
+func (o *options) parseAccelerators() (err error) {
+	if o.table, err = accelerators.Parse(o.accelerators); err != nil {
+		return fmt.Errorf("--accelerators: %w", err)
+	}
+	return nil
 }

@@ -8,8 +8,10 @@
 //
 //	worker  name, labels, kubernetesVersion
 //	        allocatable, free, price     maps from resource to double; cpu in cores, memory in bytes
-//	        gpus, freeGPUs               double; sums over the resources that are GPUs
-//	        nodeGroups                   list of product, resource, nodes, allocatable, and free: a list of gpus, nodes
+//	        gpus, freeGPUs               double; sums over the resources that are whole GPUs or other accelerators,
+//	                                     see package accelerators
+//	        nodeGroups                   list of product, resource, unit, nodes, allocatable, and free: a list of gpus,
+//	                                     nodes
 //	        assigned                     int; jobs that were placed there and have not ended
 //	        queued                       int; assigned jobs that have no pods yet
 //	job     name, namespace, labels, annotations, priority

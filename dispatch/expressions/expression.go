@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 const (
@@ -35,6 +36,8 @@ type Expression struct {
 	fields []string
 	// reads are the values of the worker that the expression reads, sorted.
 	reads []read
+	// accelerators knows the resources that worker.gpus and worker.freeGPUs count.
+	accelerators accelerators.Table
 }
 
 var _ dispatch.Expression = (*Expression)(nil)
@@ -59,6 +62,14 @@ func Compile(text string) (*Expression, error) {
 		return nil, fmt.Errorf("line 1, column 1: %w", err)
 	}
 	return &Expression{program: program, fields: jobFields(ast.NativeRep()), reads: workerReads(ast.NativeRep())}, nil
+}
+
+// Counting returns the expression with another Table of the resources that are accelerators. The expression of Compile
+// has the zero Table.
+func (e *Expression) Counting(table accelerators.Table) *Expression {
+	counting := *e
+	counting.accelerators = table
+	return &counting
 }
 
 // newEnvironment has the settings and libraries of Kubernetes' own expressions, without those that call an API server.
@@ -132,7 +143,7 @@ func jobFields(ast *celast.AST) []string {
 func (e *Expression) For(job *dispatch.Job) func(*dispatch.Worker) (bool, error) {
 	variables := map[string]any{jobVariable: e.read(job)}
 	return func(worker *dispatch.Worker) (bool, error) {
-		variables[workerVariable] = workerValue(worker)
+		variables[workerVariable] = workerValue(worker, e.accelerators)
 		result, _, err := e.program.Eval(variables)
 		var cancelled interpreter.EvalCancelledError
 		switch {

@@ -23,14 +23,14 @@ func testWorker() *dispatch.Worker {
 	return &dispatch.Worker{
 		Name: "east", Labels: map[string]string{"region": "eu"}, KubernetesVersion: "v1.36.2",
 		Nodes: dispatch.NewNodes([]dispatch.NodeGroup{{
-			Free: dispatch.Resources{gpu: 6, "gpu.example.com/slice": 1, corev1.ResourceCPU: 1500, corev1.ResourceMemory: 1 << 30}, Count: 2,
+			Free: dispatch.Resources{gpu: 6, "google.com/tpu": 1, "nvidia.com/mig-1g.10gb": 7, "nvidia.com/gpumem": 80000, corev1.ResourceCPU: 1500, corev1.ResourceMemory: 1 << 30}, Count: 2,
 		}}),
 		Allocatable: dispatch.Resources{
-			gpu: 16, "gpu.example.com/slice": 4, "example.com/nic": 2, corev1.ResourceCPU: 8000, corev1.ResourceMemory: 4 << 30,
+			gpu: 16, "google.com/tpu": 4, "nvidia.com/mig-1g.10gb": 7, "nvidia.com/gpumem": 80000, "example.com/nic": 2, corev1.ResourceCPU: 8000, corev1.ResourceMemory: 4 << 30,
 		},
 		Price: dispatch.Prices{gpu: 2.5}, Assigned: 3, Queued: 1,
 		NodeGroups: []v1alpha1.NodeGroup{{
-			Product: "H100", Resource: gpu, Nodes: 2, Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
+			Product: "H100", Resource: gpu, Unit: "Device", Nodes: 2, Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			Free: []v1alpha1.FreeNodes{{GPUs: 8, Nodes: 1}, {GPUs: 4, Nodes: 1}},
 		}},
 	}
@@ -66,7 +66,7 @@ func TestAdmits(t *testing.T) {
 		"Queue":      {reason: "jobs are counted", text: "worker.assigned == 3 && worker.queued == 1", want: true},
 		"Priority":   {reason: "the job's", text: "job.priority > 5", want: true},
 		"NodeGroups": {reason: "as in the status", text: "worker.nodeGroups.exists(g, g.product == 'H100' && g.free.exists(f, f.gpus >= 8 && f.nodes > 0))", want: true},
-		"GroupSizes": {reason: "as in the status", text: "worker.nodeGroups[0].nodes == 2 && worker.nodeGroups[0].allocatable['cpu'] == 4.0 && worker.nodeGroups[0].resource == 'nvidia.com/gpu'", want: true},
+		"GroupSizes": {reason: "as in the status", text: "worker.nodeGroups[0].nodes == 2 && worker.nodeGroups[0].allocatable['cpu'] == 4.0 && worker.nodeGroups[0].resource == 'nvidia.com/gpu' && worker.nodeGroups[0].unit == 'Device'", want: true},
 		"PodSets": {
 			reason: "the demand", want: true,
 			text: "job.podSets.all(p, p.count == 4 && p.requests['cpu'] == 0.5 && p.role == 'trainer' && p.nodeSelector.gpu == 'h100' && p.name == 'node')",

@@ -89,7 +89,7 @@ func fieldOfWorker(e celast.Expr) string {
 
 // Reads implements dispatch.Expression.
 func (e *Expression) Reads(worker *dispatch.Worker) string {
-	values := workerValue(worker)
+	values := workerValue(worker, e.accelerators)
 	shown := make([]string, 0, maxShown)
 	for _, r := range e.reads[:min(len(e.reads), maxShown)] {
 		shown = append(shown, r.String()+" is "+valueOf(values[r.field], r.key))

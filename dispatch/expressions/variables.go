@@ -10,6 +10,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 // The variables of an expression.
@@ -28,7 +29,8 @@ var (
 		"gpus": apiservercel.IntType, "nodes": apiservercel.IntType,
 	})
 	nodeGroupType = object("trainyard.NodeGroup", map[string]*apiservercel.DeclType{
-		"product": apiservercel.StringType, "resource": apiservercel.StringType, "nodes": apiservercel.IntType,
+		"product": apiservercel.StringType, "resource": apiservercel.StringType, "unit": apiservercel.StringType,
+		"nodes":       apiservercel.IntType,
 		"allocatable": amounts, "free": apiservercel.NewListType(freeNodesType, 64),
 	})
 	workerType = object("trainyard.Worker", map[string]*apiservercel.DeclType{
@@ -56,14 +58,14 @@ func object(name string, types map[string]*apiservercel.DeclType) *apiservercel.
 	return apiservercel.NewObjectType(name, fields)
 }
 
-func workerValue(w *dispatch.Worker) map[string]any {
+func workerValue(w *dispatch.Worker, table accelerators.Table) map[string]any {
 	free := make(map[string]float64, len(w.Allocatable))
 	var gpus, freeGPUs float64
 	allocatable := make(map[string]float64, len(w.Allocatable))
 	for name, amount := range w.Allocatable {
 		allocatable[string(name)] = value(name, amount)
 		free[string(name)] = value(name, w.Nodes.Free(name))
-		if dispatch.IsGPU(name) {
+		if accelerators.UnitIn(table, name, w.Allocatable) == accelerators.Device {
 			gpus += allocatable[string(name)]
 			freeGPUs += free[string(name)]
 		}
@@ -88,7 +90,7 @@ func nodeGroups(groups []v1alpha1.NodeGroup) []any {
 			free[j] = map[string]any{"gpus": f.GPUs, "nodes": int64(f.Nodes)}
 		}
 		values[i] = map[string]any{
-			"product": g.Product, "resource": string(g.Resource), "nodes": int64(g.Nodes),
+			"product": g.Product, "resource": string(g.Resource), "unit": g.Unit, "nodes": int64(g.Nodes),
 			"allocatable": quantities(g.Allocatable), "free": free,
 		}
 	}

@@ -41,6 +41,7 @@ var sections = []section{
 	metrics(workerMetrics),
 	metrics(agentMetrics),
 	{"docs/policy.md", "scores", "dispatch/score.go", scores},
+	{"docs/install.md", "accelerators", "dispatch/accelerators/rows.go", acceleratorRows},
 }
 
 func main() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -97,6 +98,22 @@ func scores() (string, error) {
 	rows := [][]string{{"name", "score", "use it to"}}
 	for _, score := range dispatch.Scores {
 		rows = append(rows, []string{fmt.Sprintf("`%s`", score.Name), score.Counts, score.Use})
+	}
+	return table(rows), nil
+}
+
+// acceleratorRows is the table of the resources that are known to be accelerators.
+func acceleratorRows() (string, error) {
+	rows := [][]string{{"resource", "vendor", "unit", "label of nodes that names the product"}}
+	for _, row := range accelerators.Rows() {
+		label := ""
+		if row.Label != "" {
+			label = code(row.Label)
+		}
+		if row.Same != "" {
+			label += "; not counted beside " + code(string(row.Same))
+		}
+		rows = append(rows, []string{code(row.Name), row.Vendor, string(row.Unit), label})
 	}
 	return table(rows), nil
 }

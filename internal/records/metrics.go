@@ -19,12 +19,17 @@ var (
 	}, []string{"cluster", "outcome"})
 	gpuSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_gpu_seconds_total",
-		Help: "What attempts have cost that ended, or whose job was deleted while they ran: GPUs that their pods request, times the seconds " +
+		Help: "What attempts have cost that ended, or whose job was deleted while they ran: GPUs and other whole accelerators that their " +
+			"pods request, times the seconds " +
 			"from the start of the JobSet to the end or deletion of the copy, by the worker's clock. An attempt whose times nobody saw, as on a " +
 			"lost worker, is not in it. The product is the resource if the worker has several products and the job selects none.",
 	}, []string{"namespace", "cluster", "product"})
+	shareSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "trainyard_device_share_seconds_total",
+		Help: "The same for shares of devices, such as MIG slices, in shares of the kind that the resource names.",
+	}, []string{"namespace", "cluster", "resource", "product"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(attemptsEnded, jobsFinished, gpuSeconds)
+	metrics.Registry.MustRegister(attemptsEnded, jobsFinished, gpuSeconds, shareSeconds)
 }

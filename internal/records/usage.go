@@ -7,7 +7,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,40 +14,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 // usage is what an attempt that ends has cost.
 type usage struct {
 	start *metav1.Time
-	// known is true if the attempt requests GPUs, and ran from a known time until a known time, by the worker's clock.
-	known bool
-	// gpuSeconds are for each PodSet and resource.
-	gpuSeconds map[gpus]int64
+	// seconds are for each kind of devices, times their number. It is empty if the attempt requests none, or if it is not
+	// known from when until when it ran, by the worker's clock.
+	seconds map[gpus]int64
 }
 
-// gpus are GPUs of a PodSet.
+// gpus are GPUs or other devices of a PodSet, or shares of them.
 type gpus struct {
 	podSet   string
 	resource corev1.ResourceName
+	unit     accelerators.Unit
 }
 
 // usageOf reads what an attempt has cost from a status that still has the times of its copy. A worker cannot claim more
 // time than the job has had on the hub.
-func usageOf(d *v1alpha1.Dispatch, status *v1alpha1.DispatchStatus, now time.Time) usage {
+func usageOf(d *v1alpha1.Dispatch, status *v1alpha1.DispatchStatus, table accelerators.Table, now time.Time) usage {
 	spent := usage{start: status.StartTime}
 	if status.StartTime == nil || status.CompletionTime == nil {
 		return spent
 	}
 	ran := min(status.CompletionTime.Sub(status.StartTime.Time), now.Sub(d.CreationTimestamp.Time).Truncate(time.Second))
 	seconds := int64(max(ran, 0) / time.Second)
-	spent.gpuSeconds = map[gpus]int64{}
+	spent.seconds = map[gpus]int64{}
 	for i := range d.Spec.PodSets {
 		podSet := &d.Spec.PodSets[i]
 		for resource, amount := range podSet.Requests {
-			if count := product(int64(podSet.Count), max(amount.Value(), 0)); dispatch.IsGPU(resource) && count > 0 {
-				spent.gpuSeconds[gpus{podSet.Name, resource}] = product(count, seconds)
-				spent.known = true
+			unit := accelerators.UnitIn(table, resource, podSet.Requests)
+			if count := product(int64(podSet.Count), max(amount.Value(), 0)); unit != "" && count > 0 {
+				spent.seconds[gpus{podSet.Name, resource, unit}] = product(count, seconds)
 			}
 		}
 	}
@@ -67,22 +66,29 @@ func product(a, b int64) int64 {
 func (u usage) addTo(status *v1alpha1.DispatchStatus) {
 	entry := &status.History[len(status.History)-1]
 	entry.StartTime = u.start
-	if !u.known {
-		return
-	}
-	total := int64(0)
-	for _, seconds := range u.gpuSeconds {
-		if total += seconds; total < 0 {
-			total = math.MaxInt64
+	entry.GPUSeconds, entry.ShareSeconds = u.total(accelerators.Device), u.total(accelerators.Share)
+}
+
+// total sums up what is counted in a unit, nil if nothing is.
+func (u usage) total(unit accelerators.Unit) (total *int64) {
+	for what, seconds := range u.seconds {
+		if what.unit != unit {
+			continue
+		}
+		if total == nil {
+			total = new(int64)
+		}
+		if *total += seconds; *total < 0 {
+			*total = math.MaxInt64
 			break
 		}
 	}
-	entry.GPUSeconds = &total
+	return total
 }
 
 // count adds the usage of an attempt to the metric. The worker's record is read from the cache.
 func (w Writer) count(ctx context.Context, d *v1alpha1.Dispatch, spent usage) {
-	if !spent.known {
+	if len(spent.seconds) == 0 {
 		return
 	}
 	worker := &v1alpha1.WorkerCluster{}
@@ -90,27 +96,31 @@ func (w Writer) count(ctx context.Context, d *v1alpha1.Dispatch, spent usage) {
 	if err != nil { // It has left the fleet.
 		worker = &v1alpha1.WorkerCluster{}
 	}
-	for what, seconds := range spent.gpuSeconds {
-		name := productOf(d, worker, what)
-		gpuSeconds.WithLabelValues(d.Namespace, string(d.Spec.Cluster), name).Add(float64(seconds))
+	for what, seconds := range spent.seconds {
+		name := productOf(d, worker, what, w.Accelerators)
+		if what.unit == accelerators.Share {
+			shareSeconds.WithLabelValues(d.Namespace, string(d.Spec.Cluster), string(what.resource), name).Add(float64(seconds))
+		} else {
+			gpuSeconds.WithLabelValues(d.Namespace, string(d.Spec.Cluster), name).Add(float64(seconds))
+		}
 	}
 }
 
-// productOf returns the product of the GPUs: the only product with this resource on the worker, or of several the
+// productOf returns the product of the devices: the only product with this resource on the worker, or of several the
 // product that the PodSet selects. Otherwise it returns the resource. A job cannot invent a product.
-func productOf(d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster, what gpus) string {
+func productOf(d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster, what gpus, table accelerators.Table) string {
 	var products []string
-	for _, group := range worker.Status.NodeGroups {
-		if group.Resource == what.resource && group.Product != "" && !slices.Contains(products, group.Product) {
-			products = append(products, group.Product)
+	for i := range worker.Status.NodeGroups {
+		product := table.ProductIn(&worker.Status.NodeGroups[i], what.resource)
+		if product != "" && !slices.Contains(products, product) {
+			products = append(products, product)
 		}
 	}
 	if len(products) == 1 {
 		return products[0]
 	}
-	vendor, _, _ := strings.Cut(string(what.resource), "/")
 	for i := range d.Spec.PodSets {
-		selected := d.Spec.PodSets[i].NodeSelector[vendor+"/gpu.product"]
+		selected := table.Product(what.resource, d.Spec.PodSets[i].NodeSelector)
 		if d.Spec.PodSets[i].Name == what.podSet && slices.Contains(products, selected) {
 			return selected
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -38,11 +39,24 @@ func TestUsage(t *testing.T) {
 		reason     string
 		podSets    []v1alpha1.PodSet
 		start, end *metav1.Time
-		// want is nil if it is not known.
-		want *int64
+		// want and shares are nil if they are not known.
+		want, shares *int64
 	}{
-		"Ran":        {podSets: gang, start: at(60), end: at(70), want: new(int64(160))},
-		"TwoKinds":   {podSets: append(gang, podSet("eval", 1, amount("amd.com/gpu", 1))), start: at(0), end: at(10), want: new(int64(170))},
+		"Ran":      {podSets: gang, start: at(60), end: at(70), want: new(int64(160))},
+		"TwoKinds": {podSets: append(gang, podSet("eval", 1, amount("amd.com/gpu", 1))), start: at(0), end: at(10), want: new(int64(170))},
+		"TPUs":     {podSets: []v1alpha1.PodSet{podSet("node", 4, amount("google.com/tpu", 4))}, start: at(0), end: at(10), want: new(int64(160))},
+		"Shares": {
+			reason:  "Nobody knows how many shares are a device.",
+			podSets: append(gang, podSet("eval", 1, amount("nvidia.com/mig-1g.10gb", 3))), start: at(0), end: at(10),
+			want: new(int64(160)), shares: new(int64(30)),
+		},
+		"VirtualGPU": {
+			reason: "Megabytes and percent say how large a GPU is, and are no GPUs.",
+			podSets: []v1alpha1.PodSet{podSet("node", 2, corev1.ResourceList{
+				nvidia: resource.MustParse("1"), "nvidia.com/gpumem": resource.MustParse("8000"), "nvidia.com/gpucores": resource.MustParse("50"),
+			})},
+			start: at(0), end: at(10), want: new(int64(20)),
+		},
 		"NoStart":    {reason: "It did not run, or nobody saw it.", podSets: gang, end: at(70)},
 		"NoEnd":      {reason: "The worker was lost.", podSets: gang, start: at(60)},
 		"NoGPUs":     {podSets: []v1alpha1.PodSet{podSet("node", 1, amount("cpu", 4))}, start: at(0), end: at(10)},
@@ -64,8 +78,8 @@ func TestUsage(t *testing.T) {
 			d := &v1alpha1.Dispatch{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(created)}}
 			d.Spec.PodSets = test.podSets
 			status := v1alpha1.DispatchStatus{StartTime: test.start, CompletionTime: test.end, History: make([]v1alpha1.Attempt, 2)}
-			usageOf(d, &status, now).addTo(&status)
-			want := []v1alpha1.Attempt{{}, {StartTime: test.start, GPUSeconds: test.want}}
+			usageOf(d, &status, accelerators.Table{}, now).addTo(&status)
+			want := []v1alpha1.Attempt{{}, {StartTime: test.start, GPUSeconds: test.want, ShareSeconds: test.shares}}
 			check.Diff(t, want, status.History, test.reason)
 		})
 	}
@@ -96,7 +110,7 @@ func TestProductOf(t *testing.T) {
 				node.NodeSelector = map[string]string{"nvidia.com/gpu.product": test.selected}
 			}
 			d.Spec.PodSets = []v1alpha1.PodSet{node}
-			check.Equal(t, test.want, productOf(d, worker, gpus{podSet: "node", resource: nvidia}), "productOf()")
+			check.Equal(t, test.want, productOf(d, worker, gpus{"node", nvidia, accelerators.Device}, accelerators.Table{}), "productOf()")
 		})
 	}
 }

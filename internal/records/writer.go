@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/answers"
 )
@@ -29,6 +30,8 @@ type Writer struct {
 	Hub client.Client
 	// Clock is the clock of this process.
 	Clock clock.PassiveClock
+	// Accelerators knows the resources that are accelerators. A Writer that ends attempts needs it.
+	Accelerators accelerators.Table
 }
 
 // Create creates a Dispatch.
@@ -68,7 +71,7 @@ func (w Writer) ReleaseCopy(ctx context.Context, d *v1alpha1.Dispatch, show func
 	if record.AttemptOf(d).Live() {
 		last := d.Status.DeepCopy()
 		show(last)
-		w.count(ctx, d, usageOf(d, last, w.Clock.Now()))
+		w.count(ctx, d, usageOf(d, last, w.Accelerators, w.Clock.Now()))
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func (w Writer) EndCopy(
 	var spent usage
 	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		show(status)
-		spent = usageOf(d, status, w.Clock.Now())
+		spent = usageOf(d, status, w.Accelerators, w.Clock.Now())
 		record.End(status, d, outcome, message, w.Clock.Now())
 		spent.addTo(status)
 	})
@@ -155,7 +158,7 @@ func (w Writer) Finish(
 	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		record.Finish(status, d, end, w.Clock.Now())
 		show(status)
-		spent = usageOf(d, status, w.Clock.Now())
+		spent = usageOf(d, status, w.Accelerators, w.Clock.Now())
 		spent.addTo(status)
 	})
 	if err != nil {

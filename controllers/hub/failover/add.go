@@ -24,6 +24,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
 )
@@ -83,6 +84,8 @@ type Options struct {
 	Connections Connections
 	// Agents knows when the agents have stopped copies.
 	Agents Agents
+	// Accelerators knows the resources that are accelerators, for what attempts cost. The zero Table knows those of many vendors.
+	Accelerators accelerators.Table
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock is the clock of this process.

@@ -37,7 +37,7 @@ type Reconciler struct {
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
 		Options: options.complete(),
-		records: records.Writer{Hub: options.Hub, Clock: options.Clock},
+		records: records.Writer{Hub: options.Hub, Clock: options.Clock, Accelerators: options.Accelerators},
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
 )
@@ -32,7 +33,7 @@ import (
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
 // Options of a mirror. All but Collector, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
-// Budget and Trials are required.
+// Budget, Trials and Accelerators are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -56,6 +57,8 @@ type Options struct {
 	JobSetMissing func() string
 	// Policy finds what may be propagated for a job.
 	Policy policyFunc
+	// Accelerators knows the resources that are accelerators, for what attempts cost.
+	Accelerators accelerators.Table
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.

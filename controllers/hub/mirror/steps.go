@@ -35,7 +35,7 @@ type steps struct {
 
 // stepsFor returns the steps for a key of which this has been seen, and is known.
 func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *attempt) *steps {
-	o, records := &r.options, records.Writer{Hub: r.options.Hub, Clock: r.options.Clock}
+	o, records := &r.options, records.Writer{Hub: r.options.Hub, Clock: r.options.Clock, Accelerators: r.options.Accelerators}
 	s := &steps{seen: seen, attempt: known, here: r.here(), clock: o.Clock, worker: worker}
 	s.events = &announcer{seen: seen, attempt: known, cluster: o.Cluster, clusterID: o.ClusterID, recorder: o.Recorder}
 	s.reporter = &reporter{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 var (
@@ -27,9 +28,15 @@ var (
 	oldestWaits = prometheus.NewDesc("trainyard_oldest_waiting_seconds",
 		"Time for which the longest-waiting job of a policy has waited, of the first jobs of each kind.", []string{"policy"}, nil)
 	workerGPUs = prometheus.NewDesc("trainyard_worker_gpus",
-		"GPUs on the nodes of a worker that take pods. Of a worker that is away: when it was last seen.", []string{"cluster", "resource", "product"}, nil)
+		"GPUs and other whole accelerators on the nodes of a worker that take pods. Of a worker that is away: when it was last seen.",
+		[]string{"cluster", "resource", "product"}, nil)
 	freeGPUs = prometheus.NewDesc("trainyard_worker_free_gpus",
 		"GPUs on these nodes that no pod has.", []string{"cluster", "resource", "product"}, nil)
+	workerShares = prometheus.NewDesc("trainyard_worker_device_shares",
+		"Shares of devices on these nodes, such as MIG slices, in shares of the kind that the resource names.",
+		[]string{"cluster", "resource", "product"}, nil)
+	freeShares = prometheus.NewDesc("trainyard_worker_free_device_shares",
+		"Shares of devices on these nodes that no pod has.", []string{"cluster", "resource", "product"}, nil)
 	unusableGPUs = prometheus.NewDesc("trainyard_worker_unusable_gpus",
 		"GPUs that are free on a worker although jobs wait that ask for such GPUs and may use the worker: the free GPUs are too few, too "+
 			"scattered, or held for another job. Looks at the first 16 kinds of gangs that wait.", []string{"cluster"}, nil)
@@ -53,7 +60,7 @@ func init() { //nolint:gochecknoinits // controller-runtime's registry is global
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{waitingJobs, waitingDevices, firstWaits, oldestWaits, workerGPUs, freeGPUs, unusableGPUs} {
+	for _, desc := range []*prometheus.Desc{waitingJobs, waitingDevices, firstWaits, oldestWaits, workerGPUs, freeGPUs, workerShares, freeShares, unusableGPUs} {
 		to <- desc
 	}
 }
@@ -72,7 +79,7 @@ func (r *Reconciler) show(ctx context.Context) (hide func()) {
 	collect := func(gauge gauge) {
 		collectWaiting(decider.Summarize(r.decider), r.options.Clock, gauge)
 		if workers, err := workersOf(ctx, r.options.Hub); err == nil {
-			collectGPUs(workers, gauge)
+			collectGPUs(workers, r.options.Accelerators, gauge)
 		}
 	}
 	shown.Store(&collect)
@@ -97,26 +104,31 @@ func collectWaiting(summary decider.Summary, clock clock.PassiveClock, gauge gau
 
 // collectGPUs reads the status of the WorkerClusters, so the GPUs of a worker that is away are as of when it was last
 // seen.
-func collectGPUs(workers []v1alpha1.WorkerCluster, gauge gauge) {
-	type kind struct{ resource, product string }
+func collectGPUs(workers []v1alpha1.WorkerCluster, table accelerators.Table, gauge gauge) {
+	type kind struct {
+		unit              accelerators.Unit
+		resource, product string
+	}
 	for i := range workers {
 		worker := &workers[i]
 		total, free := map[kind]int64{}, map[kind]int64{}
 		for j := range worker.Status.NodeGroups {
 			group := &worker.Status.NodeGroups[j]
-			if group.Resource == "" {
-				continue
-			}
-			of := kind{string(group.Resource), group.Product}
-			allocatable := group.Allocatable[group.Resource]
-			total[of] += int64(group.Nodes) * allocatable.Value()
-			for _, row := range group.Free {
-				free[of] += int64(row.Nodes) * row.GPUs
+			for _, has := range table.In(group) {
+				of := kind{has.Unit, string(has.Resource), has.Product}
+				total[of] += int64(group.Nodes) * has.Each
+				for at, row := range group.Free {
+					free[of] += int64(row.Nodes) * has.Free[at]
+				}
 			}
 		}
 		for of, amount := range total {
-			gauge(workerGPUs, float64(amount), worker.Name, of.resource, of.product)
-			gauge(freeGPUs, float64(free[of]), worker.Name, of.resource, of.product)
+			all, unused := workerGPUs, freeGPUs
+			if of.unit == accelerators.Share {
+				all, unused = workerShares, freeShares
+			}
+			gauge(all, float64(amount), worker.Name, of.resource, of.product)
+			gauge(unused, float64(free[of]), worker.Name, of.resource, of.product)
 		}
 	}
 }

@@ -9,12 +9,15 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
 
 // compiled keeps the expressions of policies by their text, so that each is compiled once, and not for each decision.
 // The zero value is ready for use.
 type compiled struct {
+	accelerators accelerators.Table
+
 	mu sync.Mutex
 	// byText under mu.
 	byText map[string]outcome
@@ -63,7 +66,7 @@ func (c *compiled) compile(text string) outcome {
 	if expression, err := expressions.Compile(text); err != nil {
 		o.fault = err
 	} else {
-		o.expression = &remembering{expression: expression}
+		o.expression = &remembering{expression: expression.Counting(c.accelerators)}
 	}
 	if c.byText == nil {
 		c.byText = map[string]outcome{}

@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/internal/inbox"
@@ -41,7 +42,8 @@ type Connections interface {
 	Subscribe(notify func(v1alpha1.ClusterName, remote.Status)) (cancel func())
 }
 
-// Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Kueue and AdmissionCheck.
+// Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Kueue, AdmissionCheck
+// and Accelerators.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of
 	// package records.
@@ -65,6 +67,8 @@ type Options struct {
 	Kueue Kueue
 	// AdmissionCheck says that the admission checks of kueue.CheckController are decided here.
 	AdmissionCheck bool
+	// Accelerators knows the resources that are accelerators.
+	Accelerators accelerators.Table
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -98,16 +102,16 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		options: options,
 		needs: &needs{
 			hub: options.Hub, protected: options.Protected, policies: Policies{Hub: options.Hub}, demands: demands,
-			workerQueues: &workerQueues{}, pods: pods, clock: options.Clock,
+			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, pods: pods, clock: options.Clock,
 		},
 		waiting: newWaiting(options.Clock),
-		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock},
+		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock, accelerators: options.Accelerators},
 		inbox:   &inbox.Inbox{},
 	}
 	decisions := decider.Options{
 		Connections: options.Connections, Wake: r.wake,
 		Workers: func(ctx context.Context) ([]v1alpha1.WorkerCluster, error) { return workersOf(ctx, options.Hub) },
-		Shown:   options.Shown, Clock: options.Clock,
+		Shown:   options.Shown, Accelerators: options.Accelerators, Clock: options.Clock,
 	}
 	if options.Kueue != nil {
 		decisions.KueueKnown = options.Kueue.Known

@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
@@ -37,9 +38,10 @@ import (
 type writer struct {
 	hub client.Client
 	// hubReader reads from the hub's API server.
-	hubReader client.Reader
-	announcer announcer
-	clock     clock.PassiveClock
+	hubReader    client.Reader
+	announcer    announcer
+	clock        clock.PassiveClock
+	accelerators accelerators.Table
 }
 
 // place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
@@ -139,7 +141,9 @@ func (w *writer) createRefused(ctx context.Context, seen *observation, err error
 	return w.records().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
 }
 
-func (w *writer) records() records.Writer { return records.Writer{Hub: w.hub, Clock: w.clock} }
+func (w *writer) records() records.Writer {
+	return records.Writer{Hub: w.hub, Clock: w.clock, Accelerators: w.accelerators}
+}
 
 // suspensionMessage is for the owner of a job.
 const suspensionMessage = "the TrainJob has spec.suspend: true"

@@ -9,14 +9,13 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
-	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -33,11 +32,12 @@ const (
 )
 
 // capacityOf sums up a worker's nodes for people and tools: groups of alike nodes with their free amounts, and
-// "free/total" GPUs. It counts pods that are bound to nodes. Placement counts jobs that are placed and not bound yet.
+// "free/total" GPUs and other whole devices. It counts pods that are bound to nodes. Placement counts jobs that are
+// placed and not bound yet.
 //
 // If there are more kinds of nodes than the status can show, alike kinds are shown as one kind with the least of each,
 // and small groups are left out. So the status never shows more free room than there is.
-func capacityOf(snapshot *capacity.Snapshot) ([]v1alpha1.NodeGroup, string) {
+func capacityOf(snapshot *capacity.Snapshot, table accelerators.Table) ([]v1alpha1.NodeGroup, string) {
 	var nodes []*capacity.NodeState
 	var free, total int64
 	for _, node := range snapshot.Nodes {
@@ -45,17 +45,19 @@ func capacityOf(snapshot *capacity.Snapshot) ([]v1alpha1.NodeGroup, string) {
 			continue
 		}
 		nodes = append(nodes, node)
-		if gpu := gpuResource(node.Allocatable); gpu != "" {
-			free += int64(node.Count) * max(0, node.Allocatable[gpu]-node.Used[gpu])
-			total += int64(node.Count) * node.Allocatable[gpu]
+		for name, amount := range node.Allocatable {
+			if accelerators.UnitIn(table, name, node.Allocatable) == accelerators.Device {
+				free += int64(node.Count) * max(0, amount-node.Used[name])
+				total += int64(node.Count) * amount
+			}
 		}
 	}
-	return withinLimit(nodeGroups(nodes)), fmt.Sprintf("%d/%d", free, total)
+	return withinLimit(nodeGroups(nodes, table)), fmt.Sprintf("%d/%d", free, total)
 }
 
 // nodeGroups returns the groups, the largest first.
-func nodeGroups(nodes []*capacity.NodeState) []v1alpha1.NodeGroup {
-	grouping := chooseGrouping(nodes)
+func nodeGroups(nodes []*capacity.NodeState, table accelerators.Table) []v1alpha1.NodeGroup {
+	grouping := chooseGrouping(nodes, table)
 	members := grouping.apply(nodes)
 	limit := min(max(rowBudget/max(len(members), 1), fewestRows), freeLimit)
 	var groups []v1alpha1.NodeGroup
@@ -71,9 +73,9 @@ func nodeGroups(nodes []*capacity.NodeState) []v1alpha1.NodeGroup {
 
 func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.NodeGroup {
 	first := nodes[0]
-	gpu := gpuResource(first.Allocatable)
+	gpu, unit := g.table.Main(first.Allocatable)
 	group := v1alpha1.NodeGroup{
-		Product: record.Cut(product(first.Labels, gpu), productLimit), Resource: gpu, Labels: g.labelsOf(first),
+		Product: record.Cut(g.table.Product(gpu, first.Labels), productLimit), Resource: gpu, Unit: string(unit), Labels: g.labelsOf(first),
 		Taints: capacity.HardTaints(first.Taints),
 	}
 	least := first.Allocatable
@@ -95,25 +97,6 @@ func leastOf(a, b capacity.Resources) capacity.Resources {
 		}
 	}
 	return least
-}
-
-// gpuResource is the resource of a node's GPUs: the first by name that the node has.
-func gpuResource(allocatable capacity.Resources) corev1.ResourceName {
-	for _, name := range slices.Sorted(maps.Keys(allocatable)) {
-		if allocatable[name] > 0 && dispatch.IsGPU(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-// product is the GPU product, from the label of the vendor's feature discovery, such as nvidia.com/gpu.product.
-func product(labels map[string]string, gpu corev1.ResourceName) string {
-	if gpu == "" {
-		return ""
-	}
-	vendor, _, _ := strings.Cut(string(gpu), "/")
-	return labels[vendor+"/gpu.product"]
 }
 
 func listOf(resources capacity.Resources) corev1.ResourceList {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -111,7 +112,7 @@ func TestGroups(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []group
-			groups, _ := capacityOf(&capacity.Snapshot{Nodes: tc.nodes})
+			groups, _ := capacityOf(&capacity.Snapshot{Nodes: tc.nodes}, accelerators.Table{})
 			for _, g := range groups {
 				got = append(got, group{Nodes: g.Nodes, Labels: g.Labels, Taints: len(g.Taints), Memory: g.Allocatable.Memory().Value()})
 			}
@@ -138,7 +139,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 			}
 			nodes = append(nodes, node)
 		}
-		groups, gpus := capacityOf(&capacity.Snapshot{Nodes: nodes})
+		groups, gpus := capacityOf(&capacity.Snapshot{Nodes: nodes}, accelerators.Table{})
 		if len(groups) == 0 || len(groups) > groupLimit {
 			t.Fatalf("seed %d: %d groups", seed, len(groups))
 		}
@@ -148,7 +149,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 		largest = max(largest, len(data))
 		// The order of nodes must not change the status: a changed status is a write.
 		slices.Reverse(nodes)
-		again, gpusAgain := capacityOf(&capacity.Snapshot{Nodes: nodes})
+		again, gpusAgain := capacityOf(&capacity.Snapshot{Nodes: nodes}, accelerators.Table{})
 		if diff := cmp.Diff(groups, again); diff != "" || gpus != gpusAgain {
 			t.Fatalf("seed %d: reversed: %s %s\n%s", seed, gpus, gpusAgain, diff)
 		}
@@ -238,6 +239,69 @@ func BenchmarkCapacityOf(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		capacityOf(&capacity.Snapshot{Nodes: nodes})
+		capacityOf(&capacity.Snapshot{Nodes: nodes}, accelerators.Table{})
+	}
+}
+
+// What a group is known for, and what of it the sum over all nodes counts.
+func TestDevicesOfNodes(t *testing.T) {
+	table, err := accelerators.Parse([]string{"example.com/npu=Device:example.com/npu.model"})
+	check.Must(t, err)
+	type group struct {
+		Resource      corev1.ResourceName
+		Unit, Product string
+		Free          int64
+	}
+	for name, tc := range map[string]struct {
+		reason            string
+		labels            map[string]string
+		allocatable, used capacity.Resources
+		want              group
+		gpus              string
+	}{
+		"TPU": {
+			reason: "a vendor whose names have no gpu in them", labels: map[string]string{"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"},
+			allocatable: capacity.Resources{"google.com/tpu": 4}, used: capacity.Resources{"google.com/tpu": 1},
+			want: group{"google.com/tpu", "Device", "tpu-v6e-slice", 3}, gpus: "3/4",
+		},
+		"Neuron": {
+			reason: "three names for the same devices count once", labels: map[string]string{corev1.LabelInstanceTypeStable: "trn2.48xlarge"},
+			allocatable: capacity.Resources{"aws.amazon.com/neuron": 16, "aws.amazon.com/neurondevice": 16, "aws.amazon.com/neuroncore": 128},
+			used:        capacity.Resources{"aws.amazon.com/neuron": 4},
+			want:        group{"aws.amazon.com/neuron", "Device", "trn2.48xlarge", 12}, gpus: "12/16",
+		},
+		"AllDivided": {
+			reason: "shares are no devices, and are shown", labels: map[string]string{"nvidia.com/gpu.product": "H100"},
+			allocatable: capacity.Resources{nvidia: 0, "nvidia.com/mig-1g.10gb": 14}, used: capacity.Resources{"nvidia.com/mig-1g.10gb": 2},
+			want: group{"nvidia.com/mig-1g.10gb", "Share", "H100", 12}, gpus: "0/0",
+		},
+		"PartlyDivided": {
+			reason: "a node is known for its whole devices", labels: map[string]string{"nvidia.com/gpu.product": "H100"},
+			allocatable: capacity.Resources{nvidia: 7, "nvidia.com/gpu.shared": 4},
+			want:        group{nvidia, "Device", "H100", 7}, gpus: "7/7",
+		},
+		"TwoKinds": {
+			reason:      "the sum has all devices, whatever the node is known for",
+			allocatable: capacity.Resources{"gpu.intel.com/i915": 1, "gpu.intel.com/xe": 2, "gpu.intel.com/xe_monitoring": 8},
+			want:        group{"gpu.intel.com/i915", "Device", "", 1}, gpus: "3/3",
+		},
+		"VirtualGPU": {
+			reason:      "neither megabytes nor percent",
+			allocatable: capacity.Resources{"volcano.sh/vgpu-cores": 800, "volcano.sh/vgpu-memory": 89424, "volcano.sh/vgpu-number": 8},
+			want:        group{"volcano.sh/vgpu-number", "Share", "", 8}, gpus: "0/0",
+		},
+		"Added": {
+			reason: "a row of the admin", labels: map[string]string{"example.com/npu.model": "N1"},
+			allocatable: capacity.Resources{"example.com/npu": 2}, want: group{"example.com/npu", "Device", "N1", 2}, gpus: "2/2",
+		},
+		"NIC": {reason: "not every extended resource computes", allocatable: capacity.Resources{"vpc.amazonaws.com/efa": 32}, gpus: "0/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &capacity.NodeState{Name: "n", Labels: tc.labels, Schedulable: true, Count: 1, Allocatable: tc.allocatable, Used: tc.used}
+			groups, gpus := capacityOf(&capacity.Snapshot{Nodes: []*capacity.NodeState{node}}, table)
+			got := group{groups[0].Resource, groups[0].Unit, groups[0].Product, groups[0].Free[0].GPUs}
+			check.Diff(t, tc.want, got, tc.reason)
+			check.Equal(t, tc.gpus, gpus, "%s: gpus", tc.reason)
+		})
 	}
 }

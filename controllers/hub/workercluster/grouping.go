@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 // grouping says which labels distinguish nodes. GPUs, taints and allocatable amounts distinguish nodes too. Of memory
@@ -23,6 +24,7 @@ type grouping struct {
 	// shown has the labels to show. telling has the labels among them that differ between nodes.
 	shown   map[string]bool
 	telling []string
+	table   accelerators.Table
 }
 
 type labelUse struct {
@@ -34,18 +36,18 @@ type labelUse struct {
 
 // chooseGrouping leaves out labels that name single nodes. While there are more groups than can be shown, it also
 // leaves out the label with the most values.
-func chooseGrouping(nodes []*capacity.NodeState) *grouping {
+func chooseGrouping(nodes []*capacity.NodeState, table accelerators.Table) *grouping {
 	uses, all := labelUses(nodes)
-	kept := slices.DeleteFunc(uses, func(use *labelUse) bool { return use.namesNodes() })
+	kept := slices.DeleteFunc(uses, func(use *labelUse) bool { return use.namesNodes(table) })
 	slices.SortFunc(kept, func(a, b *labelUse) int {
 		return cmp.Or(cmp.Compare(len(b.values), len(a.values)), strings.Compare(a.key, b.key))
 	})
-	if whole := newGrouping(kept, all); len(whole.apply(nodes)) <= groupLimit {
+	if whole := newGrouping(kept, all, table); len(whole.apply(nodes)) <= groupLimit {
 		return whole
 	}
 	// A grouping with fewer labels never has more groups.
-	without := sort.Search(len(kept), func(n int) bool { return len(newGrouping(kept[n:], all).apply(nodes)) <= groupLimit })
-	return newGrouping(kept[without:], all)
+	without := sort.Search(len(kept), func(n int) bool { return len(newGrouping(kept[n:], all, table).apply(nodes)) <= groupLimit })
+	return newGrouping(kept[without:], all, table)
 }
 
 // labelUses returns the use of each label, and the number of nodes.
@@ -68,19 +70,19 @@ func labelUses(nodes []*capacity.NodeState) (uses []*labelUse, all int) {
 
 // namesNodes is true for a label that distinguishes single nodes: each of at least three nodes has its own value. Known
 // labels about places and kinds of nodes do not count.
-func (u *labelUse) namesNodes() bool {
+func (u *labelUse) namesNodes(table accelerators.Table) bool {
 	switch {
 	case u.key == corev1.LabelHostname:
 		return true
-	case strings.HasPrefix(u.key, "topology.kubernetes.io/"), u.key == corev1.LabelInstanceTypeStable, strings.HasSuffix(u.key, "/gpu.product"):
+	case strings.HasPrefix(u.key, "topology.kubernetes.io/"), u.key == corev1.LabelInstanceTypeStable, table.IsProduct(u.key):
 		return false
 	}
 	return u.nodes >= 3 && len(u.values) == u.nodes
 }
 
 // newGrouping takes labels in the order of their number of values, most first. It shows the last ones that fit.
-func newGrouping(uses []*labelUse, nodes int) *grouping {
-	g := &grouping{shown: make(map[string]bool, len(uses))}
+func newGrouping(uses []*labelUse, nodes int, table accelerators.Table) *grouping {
+	g := &grouping{shown: make(map[string]bool, len(uses)), table: table}
 	for _, use := range uses[max(0, len(uses)-labelLimit):] {
 		g.shown[use.key] = true
 		if len(use.values) > 1 || use.nodes < nodes {
@@ -103,8 +105,8 @@ func (g *grouping) apply(nodes []*capacity.NodeState) map[string][]*capacity.Nod
 // key is equal only for nodes of the same group.
 func (g *grouping) key(node *capacity.NodeState) string {
 	var b strings.Builder
-	gpu := gpuResource(node.Allocatable)
-	fmt.Fprintf(&b, "%s/%s\n", product(node.Labels, gpu), gpu)
+	gpu, _ := g.table.Main(node.Allocatable)
+	fmt.Fprintf(&b, "%s/%s\n", g.table.Product(gpu, node.Labels), gpu)
 	for _, name := range slices.Sorted(maps.Keys(node.Allocatable)) {
 		amount := node.Allocatable[name]
 		if inBytes(name) {

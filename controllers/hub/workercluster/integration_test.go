@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
@@ -127,12 +128,12 @@ func TestCapacity(t *testing.T) {
 	used[corev1.ResourcePods] = resource.MustParse("109")
 	want := []v1alpha1.NodeGroup{
 		{
-			Product: "NVIDIA-H100", Resource: gpu, Nodes: 2, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-H100"}, Allocatable: of("8"),
+			Product: "NVIDIA-H100", Resource: gpu, Unit: "Device", Nodes: 2, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-H100"}, Allocatable: of("8"),
 			Free: []v1alpha1.FreeNodes{{GPUs: 8, Nodes: 1, Free: of("8")}, {GPUs: 5, Nodes: 1, Free: used}},
 		},
 		{Nodes: 1, Allocatable: of(""), Free: []v1alpha1.FreeNodes{{Nodes: 1, Free: of("")}}},
 		{
-			Product: "NVIDIA-L4", Resource: gpu, Nodes: 1, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-L4"}, Allocatable: of("4"),
+			Product: "NVIDIA-L4", Resource: gpu, Unit: "Device", Nodes: 1, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-L4"}, Allocatable: of("4"),
 			Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 1, Free: of("4")}},
 		},
 	}
@@ -306,7 +307,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 		"LabelValue":  {snapshot: node(func(n *capacity.NodeState) { n.Labels["topology.kubernetes.io/zone"] = long }), groups: 1},
 		"LabelKey":    {snapshot: node(func(n *capacity.NodeState) { n.Labels[long] = "a" }), groups: 1},
 		"Resource":    {snapshot: node(func(n *capacity.NodeState) { n.Allocatable[corev1.ResourceName(long)] = 1 }), groups: 1},
-		"GPUResource": {snapshot: node(func(n *capacity.NodeState) { n.Allocatable[corev1.ResourceName("a/gpu"+long)] = 1 }), groups: 1},
+		"GPUResource": {snapshot: node(func(n *capacity.NodeState) { n.Allocatable[corev1.ResourceName("nvidia.com/mig-"+long)] = 1 }), groups: 1},
 		"ManyResources": {snapshot: node(func(n *capacity.NodeState) {
 			for i := range 10_000 {
 				n.Allocatable[corev1.ResourceName(fmt.Sprint("example.com/resource-", i))] = 1
@@ -328,7 +329,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 				test.connection(&says)
 			}
 			workercluster.SetVersions(&worker.Status, says)
-			worker.Status.NodeGroups, worker.Status.GPUs = workercluster.CapacityOf(&test.snapshot)
+			worker.Status.NodeGroups, worker.Status.GPUs = workercluster.CapacityOf(&test.snapshot, accelerators.Table{})
 			check.Equal(t, test.groups, len(worker.Status.NodeGroups), "groups of nodes that are shown")
 			check.Must(t, s.Hub.Admin.Status().Update(t.Context(), worker))
 		})

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
@@ -42,7 +43,7 @@ type Agents interface {
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Options are the options of the controller. All are required but Agents and CapacityInterval.
+// Options are the options of the controller. All are required but Agents, Accelerators and CapacityInterval.
 type Options struct {
 	// Hub reads from the hub's caches. They need the indexes of package records.
 	Hub client.Client
@@ -58,6 +59,8 @@ type Options struct {
 	Members Members
 	// Agents knows the workers' agents. Nil: the status says nothing about agents.
 	Agents Agents
+	// Accelerators knows the resources that are accelerators.
+	Accelerators accelerators.Table
 	// Clock is the clock of this process.
 	Clock clock.Clock
 	// CapacityInterval is the least time between two writes of amounts that change with every pod. 0: 5 s.

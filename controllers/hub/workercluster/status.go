@@ -53,7 +53,7 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		return status, due
 	}
 	status.Jobs = seen.jobs
-	status.NodeGroups, status.GPUs = capacityOf(seen.cluster.Inventory().Snapshot())
+	status.NodeGroups, status.GPUs = capacityOf(seen.cluster.Inventory().Snapshot(), r.Accelerators)
 	r.watches.setCapacityWritten(seen.name, seen.now)
 	return status, 0
 }

@@ -38,7 +38,7 @@ var modes = map[string]struct {
 	"HubWithOptions": {
 		values: "namespace.create=true,networkPolicy.enabled=true," +
 			"hub.kueue.dispatcher=true,hub.kueue.admissionCheck=true,monitoring.enabled=true," +
-			"hub.clusterProfiles.namespace=cluster-inventory",
+			"hub.clusterProfiles.namespace=cluster-inventory,hub.accelerators={example.com/npu=Device}",
 		kustomizations: []string{
 			"hub", "network-policy/hub", "kueue-dispatcher/hub", "kueue-admission-check", "monitoring/hub", "cluster-profiles",
 		},
@@ -61,7 +61,7 @@ var modes = map[string]struct {
 
 // flags are what the options change in Deployments, where a user of kustomize adds the flag by hand.
 var flags = map[string][]any{
-	"HubWithOptions":   {"--kueue-dispatcher", "--kueue-admission-check", "--cluster-profiles=cluster-inventory"},
+	"HubWithOptions":   {"--kueue-dispatcher", "--kueue-admission-check", "--cluster-profiles=cluster-inventory", "--accelerators=example.com/npu=Device"},
 	"AgentWithOptions": {"--kueue-quota"},
 }
 

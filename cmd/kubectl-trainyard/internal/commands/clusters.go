@@ -39,7 +39,8 @@ func newClusters(f *Factory, s streams) *cobra.Command {
 		Use:     "clusters [NAME...]",
 		Aliases: []string{"workers"},
 		Short:   "Print the workers, and what they have free",
-		Long: `Print the workers of the hub, with a row for each GPU product that they have.
+		Long: `Print the workers of the hub, with a row for each product of GPUs or other accelerators that they have, and
+for each kind of shares of them, such as MIG slices.
 
 LARGEST-GANG is the largest gang of whole nodes that has room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
 nodes with others can find more. READY says why a worker gets no jobs, if it gets none. If the worker does not answer, the rest of

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
-	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -152,50 +152,66 @@ func (f Observation) workers() *metav1.Table {
 
 func (f Observation) attempts() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Attempt"}, output.Column{Name: "Worker"}, output.Column{Name: "Ended"},
-		output.Column{Name: "Outcome"}, output.Column{Name: "GPU-Hours", Wide: true}, output.Column{Name: "Message"})
+		output.Column{Name: "Outcome"}, output.Column{Name: "GPU-Hours", Wide: true}, output.Column{Name: "Share-Hours", Wide: true},
+		output.Column{Name: "Message"})
 	if f.Dispatch == nil {
 		return table
 	}
 	for _, a := range f.Dispatch.Status.History {
-		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, gpuHours(a.GPUSeconds), oneLine(a.Message))
+		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, hours(a.GPUSeconds), hours(a.ShareSeconds),
+			oneLine(a.Message))
 	}
 	return table
 }
 
 // cost sums up what the ended attempts in the history have cost.
 func (f Observation) cost() string {
-	if f.Dispatch == nil || !slices.ContainsFunc(f.Dispatch.Spec.PodSets, requestsGPUs) || len(f.Dispatch.Status.History) == 0 {
+	if f.Dispatch == nil || len(f.Dispatch.Status.History) == 0 {
 		return ""
 	}
-	total, unknown := int64(0), 0
+	requested := f.requested()
+	if len(requested) == 0 {
+		return ""
+	}
+	gpus, shares, unknown := int64(0), int64(0), 0
 	for _, a := range f.Dispatch.Status.History {
-		switch {
-		case a.GPUSeconds != nil:
-			total += *a.GPUSeconds
-		case !record.EndingOf(a.Outcome).Free:
+		if a.GPUSeconds == nil && a.ShareSeconds == nil && !record.EndingOf(a.Outcome).Free {
 			unknown++
 		}
+		gpus, shares = gpus+ptr.Deref(a.GPUSeconds, 0), shares+ptr.Deref(a.ShareSeconds, 0)
 	}
-	if total == 0 && unknown == 0 {
+	if gpus == 0 && shares == 0 && unknown == 0 {
 		return ""
 	}
-	cost := fmt.Sprintf("%s GPU-hours in ended attempts", gpuHours(&total))
+	var parts []string
+	if gpus > 0 || requested[accelerators.Device] {
+		parts = append(parts, hours(&gpus)+" GPU-hours")
+	}
+	if shares > 0 || requested[accelerators.Share] {
+		parts = append(parts, hours(&shares)+" share-hours")
+	}
+	cost := strings.Join(parts, " and ") + " in ended attempts"
 	if unknown > 0 {
 		cost += fmt.Sprintf("; not known for %d of %d attempts", unknown, len(f.Dispatch.Status.History))
 	}
 	return cost
 }
 
-func requestsGPUs(podSet v1alpha1.PodSet) bool {
-	for name := range podSet.Requests {
-		if dispatch.IsGPU(name) {
-			return true
+// requested returns the units of the GPUs and similar devices that the job requests.
+func (f Observation) requested() map[accelerators.Unit]bool {
+	known, units := accelerators.Seen(f.Clusters), map[accelerators.Unit]bool{}
+	for i := range f.Dispatch.Spec.PodSets {
+		requests := f.Dispatch.Spec.PodSets[i].Requests
+		for name := range requests {
+			if unit := accelerators.UnitIn(known, name, requests); unit != "" {
+				units[unit] = true
+			}
 		}
 	}
-	return false
+	return units
 }
 
-func gpuHours(seconds *int64) string {
+func hours(seconds *int64) string {
 	if seconds == nil {
 		return output.None
 	}

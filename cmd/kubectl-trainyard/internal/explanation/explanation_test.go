@@ -100,6 +100,13 @@ func cost(d *v1alpha1.Dispatch) {
 		v1alpha1.Attempt{Attempt: 4, Cluster: "east", To: ended, Outcome: v1alpha1.OutcomeComplete, GPUSeconds: ptr.To[int64](3600)})
 }
 
+func costOfShares(d *v1alpha1.Dispatch) {
+	d.Spec.PodSets = []v1alpha1.PodSet{{Name: "node", Count: 2, Requests: corev1.ResourceList{"nvidia.com/mig-1g.10gb": resource.MustParse("7")}}}
+	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
+		Attempt: 2, Cluster: "east", To: metav1.NewTime(now.Add(-20 * time.Minute)), Outcome: v1alpha1.OutcomePreempted, ShareSeconds: ptr.To[int64](10800),
+	})
+}
+
 func TestDescribe(t *testing.T) {
 	noFit := with(condition(v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonNoFit, "east: lacks 8 nvidia.com/gpu"))
 	clusters := []v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.WorkerClusterStatus{
@@ -247,11 +254,35 @@ Demand:
   PODSET   PODS   EACH-REQUESTS      ROLE     NODE-SELECTOR
   node     4      8 nvidia.com/gpu   <none>   <none>
 Attempts:
-  ATTEMPT   WORKER   ENDED     OUTCOME      GPU-HOURS   MESSAGE
-  1         east     30m ago   Rejected     <none>      no quota
-  2         east     20m ago   WorkerLost   <none>
-  3         east     20m ago   Preempted    2.50
-  4         east     20m ago   Complete     1.00
+  ATTEMPT   WORKER   ENDED     OUTCOME      GPU-HOURS   SHARE-HOURS   MESSAGE
+  1         east     30m ago   Rejected     <none>      <none>        no quota
+  2         east     20m ago   WorkerLost   <none>      <none>
+  3         east     20m ago   Preempted    2.50        <none>
+  4         east     20m ago   Complete     1.00        <none>
+`,
+		},
+		"CostOfShares": {
+			reason: "shares of devices are counted apart", wide: true,
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, costOfShares)},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Placed on worker west
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        2x7 nvidia.com/mig-1g.10gb
+Cost:         3.00 share-hours in ended attempts
+Age:          60m
+Demand:
+  PODSET   PODS   EACH-REQUESTS              ROLE     NODE-SELECTOR
+  node     2      7 nvidia.com/mig-1g.10gb   <none>   <none>
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME     GPU-HOURS   SHARE-HOURS   MESSAGE
+  1         east     30m ago   Rejected    <none>      <none>        no quota
+  2         east     20m ago   Preempted   <none>      3.00
 `,
 		},
 	}

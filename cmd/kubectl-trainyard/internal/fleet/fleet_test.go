@@ -85,6 +85,17 @@ func TestTable(t *testing.T) {
 	seen := ago(5 * time.Minute)
 	lost.Status.LastSeenTime = &seen
 	fresh := v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+	divided := v1alpha1.NodeGroup{
+		Product: "H100", Resource: gpu, Unit: "Device", Nodes: 1, Labels: map[string]string{"nvidia.com/gpu.product": "H100"},
+		Allocatable: list(string(gpu), "4", "nvidia.com/mig-1g.10gb", "7", "nvidia.com/mig-3g.40gb", "6", "nvidia.com/gpucores", "400"),
+		Free:        []v1alpha1.FreeNodes{{GPUs: 1, Nodes: 1, Free: list(string(gpu), "1", "nvidia.com/mig-1g.10gb", "7", "nvidia.com/mig-3g.40gb", "2")}},
+	}
+	tpus := worker("tpus", divided, v1alpha1.NodeGroup{
+		Product: "tpu-v6e-slice", Resource: "google.com/tpu", Unit: "Device", Nodes: 2, Allocatable: list("google.com/tpu", "4"),
+		Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 2, Free: list("google.com/tpu", "4")}},
+	}, v1alpha1.NodeGroup{
+		Resource: "example.com/npu-2c", Unit: "Share", Nodes: 1, Allocatable: list("example.com/npu-2c", "8"), Free: []v1alpha1.FreeNodes{{GPUs: 3, Nodes: 1}},
+	})
 	mixed := worker("mixed", group("", 4, gpus(4, 4, 4)), group("", 8, gpus(8, 8, 2)))
 	tests := map[string]struct {
 		reason string
@@ -123,6 +134,17 @@ new|NotSeen|<none>|<none>|<none>|0|<unknown>|<unknown>|<unknown>`,
 NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
 mixed|True|nvidia.com/gpu|32/32|2x8|2|<unknown>|<unknown>|<unknown>`,
 		},
+		"Devices": {
+			reason: "of every vendor; shares of devices come after whole ones, each kind apart; an admin may have added a resource",
+			of:     []v1alpha1.WorkerCluster{tpus},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+tpus|True|tpu-v6e-slice|8/8|2x4|2|<unknown>|<unknown>|<unknown>
+tpus|True|H100|1/4|0|2|<unknown>|<unknown>|<unknown>
+tpus|True|example.com/npu-2c|3/8|0|2|<unknown>|<unknown>|<unknown>
+tpus|True|H100 (nvidia.com/mig-1g.10gb)|7/7|1x7|2|<unknown>|<unknown>|<unknown>
+tpus|True|H100 (nvidia.com/mig-3g.40gb)|2/6|0|2|<unknown>|<unknown>|<unknown>`,
+		},
 		"Wide": {
 			reason: "cpu, memory and taints are those of the product's nodes", wide: true, of: []v1alpha1.WorkerCluster{east, lost},
 			want: `
@@ -137,6 +159,7 @@ lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>|24|16Gi
 			check.Diff(t, strings.TrimPrefix(tc.want, "\n"), printed(t, fleet.Table(tc.of, now), tc.wide), tc.reason)
 		})
 	}
+	check.Equal(t, "9/12", fleet.GPUs(&tpus), "whole devices")
 }
 
 var gap = regexp.MustCompile(` {2,}`)

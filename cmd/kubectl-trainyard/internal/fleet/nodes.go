@@ -4,6 +4,8 @@
 package fleet
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 // Nodes returns what the groups of a status have free. exact is false if the status does not list every resource,
@@ -49,48 +52,58 @@ func guess(group *v1alpha1.NodeGroup, gpus int64) dispatch.Resources {
 	return free
 }
 
-// pool is the GPUs of one product on one worker.
+// pool is the GPUs or other devices of one product on one worker, or the shares of one kind.
 type pool struct {
 	product     string
 	resource    corev1.ResourceName
+	unit        accelerators.Unit
 	free, total int64
 	groups      []v1alpha1.NodeGroup
 	// whole counts the nodes whose GPUs are all free, by their number of GPUs.
 	whole map[int64]int64
 }
 
-// pools returns the GPUs of a worker, the largest pool first. Nodes without GPUs are in no pool.
-func pools(groups []v1alpha1.NodeGroup) []*pool {
+// name is the product of the pool. Of shares it says also which they are, because a product is divided in several ways.
+func (p *pool) name() string {
+	switch {
+	case p.product == "":
+		return string(p.resource)
+	case p.unit == accelerators.Share:
+		return fmt.Sprintf("%s (%s)", p.product, p.resource)
+	}
+	return p.product
+}
+
+// pools returns the GPUs and similar devices of a worker: whole devices first, then the largest pool. Nodes without any
+// are in no pool.
+func pools(groups []v1alpha1.NodeGroup, table accelerators.Table) []*pool {
 	type key struct {
 		product  string
 		resource corev1.ResourceName
 	}
 	byKey, all := map[key]*pool{}, []*pool(nil)
 	for i := range groups {
-		group := &groups[i]
-		if group.Resource == "" {
-			continue
+		for _, has := range table.In(&groups[i]) {
+			k := key{has.Product, has.Resource}
+			p := byKey[k]
+			if p == nil {
+				p = &pool{product: has.Product, resource: has.Resource, unit: has.Unit, whole: map[int64]int64{}}
+				byKey[k], all = p, append(all, p)
+			}
+			p.add(&groups[i], has)
 		}
-		k := key{group.Product, group.Resource}
-		p := byKey[k]
-		if p == nil {
-			p = &pool{product: group.Product, resource: group.Resource, whole: map[int64]int64{}}
-			byKey[k], all = p, append(all, p)
-		}
-		p.add(group)
 	}
-	slices.SortStableFunc(all, func(a, b *pool) int { return int(b.total - a.total) })
+	slices.SortStableFunc(all, func(a, b *pool) int { return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(b.total, a.total)) })
 	return all
 }
 
-func (p *pool) add(group *v1alpha1.NodeGroup) {
+func (p *pool) add(group *v1alpha1.NodeGroup, has accelerators.Counted) {
 	p.groups = append(p.groups, *group)
-	each := group.Allocatable[group.Resource]
-	p.total += each.Value() * int64(group.Nodes)
-	for _, free := range group.Free {
-		p.free += free.GPUs * int64(free.Nodes)
-		if free.GPUs > 0 && free.GPUs >= each.Value() {
-			p.whole[each.Value()] += int64(free.Nodes)
+	p.total += has.Each * int64(group.Nodes)
+	for at, free := range group.Free {
+		p.free += has.Free[at] * int64(free.Nodes)
+		if has.Free[at] >= has.Each {
+			p.whole[has.Each] += int64(free.Nodes)
 		}
 	}
 }

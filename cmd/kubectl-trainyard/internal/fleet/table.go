@@ -18,9 +18,11 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
-// Table returns a table of workers, with a row for each GPU product of each worker.
+// Table returns a table of workers, with a row for each product of GPUs or similar devices of each worker, and for each
+// kind of shares.
 func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 	table := output.NewTable(
 		output.Column{Name: "Name"}, output.Column{Name: "Ready"}, output.Column{Name: "GPU"}, output.Column{Name: "Free/Total"},
@@ -29,9 +31,10 @@ func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 		output.Column{Name: "CPU-Free", Wide: true}, output.Column{Name: "Memory-Free", Wide: true}, output.Column{Name: "Source", Wide: true},
 		output.Column{Name: "Price", Wide: true},
 		output.Column{Name: "Labels", Wide: true}, output.Column{Name: "Taints", Wide: true}, output.Column{Name: "Message", Wide: true})
+	known := accelerators.Seen(clusters)
 	for i := range clusters {
 		cluster := &clusters[i]
-		all := pools(cluster.Status.NodeGroups)
+		all := pools(cluster.Status.NodeGroups, known)
 		if len(all) == 0 {
 			all = []*pool{nil}
 		}
@@ -49,7 +52,7 @@ func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 func cells(cluster *v1alpha1.WorkerCluster, p *pool, now time.Time) []any {
 	gpu, free, largest := output.None, output.None, output.None
 	if p != nil {
-		gpu = cmp.Or(p.product, string(p.resource))
+		gpu = p.name()
 		free = fmt.Sprintf("%d/%d", p.free, p.total)
 		largest = "0"
 		if nodes, gpus := p.gang(); nodes > 0 {
@@ -98,11 +101,13 @@ func taints(groups []v1alpha1.NodeGroup) string {
 	return output.Or(strings.Join(slices.Compact(texts), ","), output.None)
 }
 
-// GPUs returns "free/total" over all products of a worker.
+// GPUs returns "free/total" over all products of a worker, without shares of devices.
 func GPUs(cluster *v1alpha1.WorkerCluster) string {
 	var free, total int64
-	for _, p := range pools(cluster.Status.NodeGroups) {
-		free, total = free+p.free, total+p.total
+	for _, p := range pools(cluster.Status.NodeGroups, accelerators.Seen([]v1alpha1.WorkerCluster{*cluster})) {
+		if p.unit == accelerators.Device {
+			free, total = free+p.free, total+p.total
+		}
 	}
 	return fmt.Sprintf("%d/%d", free, total)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
 // prepare finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
@@ -54,7 +55,7 @@ func prepare(files *Files) error {
 // policyFaults returns what the hub's manager and, as far as it is about names of values, its API server would refuse.
 func policyFaults(policy *v1alpha1.DispatchPolicy) ([]string, error) {
 	var faults []string
-	for _, fault := range compiled(policy).Faults() {
+	for _, fault := range compiled(policy, accelerators.Table{}).Faults() {
 		faults = append(faults, fault.Error())
 	}
 	schema, err := config.SpecOf("dispatchpolicies")

@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
 
@@ -57,7 +58,7 @@ func newWorld(ctx context.Context, c client.Client) (*world, error) {
 	if err := c.List(ctx, policies); err != nil {
 		return nil, fmt.Errorf("list DispatchPolicies: %w", err)
 	}
-	w.policies = compile(policies.Items)
+	w.policies = compile(policies.Items, accelerators.Seen(w.clusters))
 	classes := &schedulingv1.PriorityClassList{}
 	switch err := c.List(ctx, classes); {
 	case apierrors.IsForbidden(err):
@@ -89,22 +90,22 @@ func (w *world) readWorkers(ctx context.Context) error {
 	return nil
 }
 
-func compile(policies []v1alpha1.DispatchPolicy) []dispatch.Policy {
+func compile(policies []v1alpha1.DispatchPolicy, table accelerators.Table) []dispatch.Policy {
 	ready := make([]dispatch.Policy, len(policies))
 	for i := range policies {
-		ready[i] = compiled(&policies[i])
+		ready[i] = compiled(&policies[i], table)
 	}
 	return ready
 }
 
-func compiled(policy *v1alpha1.DispatchPolicy) dispatch.Policy {
+func compiled(policy *v1alpha1.DispatchPolicy, table accelerators.Table) dispatch.Policy {
 	ready := dispatch.Policy{DispatchPolicy: policy}
 	if text := policy.Spec.Clusters.Expression; text != "" {
 		// Set only one of the two: an Expression that is a nil pointer is not nil.
 		if expression, err := expressions.Compile(text); err != nil {
 			ready.Fault = err
 		} else {
-			ready.Expression = expression
+			ready.Expression = expression.Counting(table)
 		}
 	}
 	return ready

@@ -14,10 +14,11 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// Options of a Decider. All are required but Shown, KueueKnown and Digest.
+// Options of a Decider. All are required but Shown, KueueKnown, Digest and Accelerators.
 type Options struct {
 	// Connections have the workers' inventories.
 	Connections Connections
@@ -32,6 +33,8 @@ type Options struct {
 	// Digest sums up everything of a worker on which it may depend whether the worker takes a job. No job is stopped for
 	// another on a worker that has not accepted the other by a Trial. Nil: there are no Trials, and jobs are stopped.
 	Digest func(worker *v1alpha1.WorkerCluster) string
+	// Accelerators knows the resources that are accelerators.
+	Accelerators accelerators.Table
 	// Clock of this process.
 	Clock clock.Clock
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -31,7 +32,7 @@ func Summarize(d *Decider) Summary {
 	d.mu.Unlock()
 	wanted := map[v1alpha1.ClusterName]map[corev1.ResourceName]struct{}{}
 	for i := range jobs {
-		gpus := gpusOf(jobs[i].PodSets)
+		gpus := gpusOf(jobs[i].PodSets, d.options.Accelerators)
 		if len(gpus) == 0 {
 			continue
 		}
@@ -74,11 +75,12 @@ func freeOf(
 	return free
 }
 
-// gpusOf returns the kinds of GPUs that a gang requests.
-func gpusOf(podSets []v1alpha1.PodSet) (gpus []corev1.ResourceName) {
+// gpusOf returns the kinds of GPUs and other whole devices that a gang requests.
+func gpusOf(podSets []v1alpha1.PodSet, table accelerators.Table) (gpus []corev1.ResourceName) {
 	for i := range podSets {
 		for name, quantity := range podSets[i].Requests {
-			if dispatch.IsGPU(name) && !quantity.IsZero() && !slices.Contains(gpus, name) {
+			unit := accelerators.UnitIn(table, name, podSets[i].Requests)
+			if unit == accelerators.Device && !quantity.IsZero() && !slices.Contains(gpus, name) {
 				gpus = append(gpus, name)
 			}
 		}
