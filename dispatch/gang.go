@@ -25,7 +25,7 @@ type gang struct {
 	total    []int64               // Per name, the largest amount that a phase needs.
 	extended []bool                // Per name, whether it is an extended resource.
 	probe    corev1.Node           // Scratch: what node affinity is matched against.
-	cols     []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
+	cols     []int                 // Scratch: the columns of names in the nodes that are bound, or what stands for none.
 	place    placement             // Scratch.
 	levels   [maxLevels]level      // Scratch.
 	nodes    []nodesFor            // Scratch.
@@ -63,7 +63,7 @@ type request struct {
 // demand is an amount of a column of Nodes for one pod.
 type demand struct {
 	name   int // In gang.names.
-	col    int // -1: no node has it.
+	col    int // noColumn: no node has it.
 	amount int64
 }
 
@@ -199,8 +199,8 @@ func (g *gang) bindPods(p *pods) {
 	p.bound = p.bound[:0]
 	for _, r := range p.requests {
 		// If no node lists "pods", the nodes take any number of pods.
-		if g.cols[r.name] >= 0 || g.names[r.name] != corev1.ResourcePods {
-			p.bound = append(p.bound, demand{name: r.name, col: g.cols[r.name], amount: r.amount})
+		if col := g.cols[r.name]; col >= 0 || col == noColumn && g.names[r.name] != corev1.ResourcePods {
+			p.bound = append(p.bound, demand{name: r.name, col: col, amount: r.amount})
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -128,15 +129,32 @@ type Worker struct {
 }
 
 // WorkerOf returns what a WorkerCluster says of its worker, with nodes and allocatable as the caller has counted them.
-// The caller adds NotReady, Queued and Revision, and may know a newer number of assigned jobs than the status.
+// The caller adds NotReady, Queued and Revision, and may know a newer number of assigned jobs than the status. Resources
+// that the worker's scheduler extender manages are in no amounts of the worker.
 func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resources) Worker {
 	return Worker{
 		Name: v1alpha1.ClusterName(cluster.Name), Labels: cluster.Labels,
 		Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain, Draining: cluster.Spec.Drain,
-		Nodes: nodes, Allocatable: allocatable, WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
+		Nodes:       nodes.Ignoring(cluster.Spec.IgnoredResources),
+		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
 		Price: PricesOf(cluster.Spec.Price), Assigned: int(cluster.Status.Jobs),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 	}
+}
+
+// without returns the amounts of all but some resources. It returns the same map if that changes nothing.
+func without(amounts Resources, names []v1alpha1.ExtendedResourceName) Resources {
+	rest := amounts
+	for _, name := range names {
+		if _, has := rest[corev1.ResourceName(name)]; !has {
+			continue
+		}
+		if len(rest) == len(amounts) {
+			rest = maps.Clone(amounts)
+		}
+		delete(rest, corev1.ResourceName(name))
+	}
+	return rest
 }
 
 // TakesJobs says whether new jobs may come to the worker, whatever they need.

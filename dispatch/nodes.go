@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // NodeGroup is a number of nodes that are alike. A single node is a group with Count 1.
@@ -34,6 +36,12 @@ const (
 	unlimited = math.MaxInt64
 )
 
+// Instead of a column, noColumn is of a resource that no node has, and ignoredColumn of one of which pods need nothing.
+const (
+	noColumn      = -1
+	ignoredColumn = -2
+)
+
 // Nodes are the schedulable nodes of one worker, grouped, in a layout that a decision reads in one scan. They never
 // change, so callers can keep and share them. A nil *Nodes is a worker without nodes.
 type Nodes struct {
@@ -49,6 +57,8 @@ type Nodes struct {
 	largest []int64               // Per column, the most that one node has free.
 	peaks   []int64               // The same per class: one row per class. Decisions read it first, so it is apart.
 	quota   *queueQuota           // What limits jobs in the queues of the worker's Kueue. nil: nothing does.
+
+	ignored []v1alpha1.ExtendedResourceName // Pods need nothing of them, see Ignoring.
 }
 
 // class is a number of groups that differ only in what is free, so that pods are matched once against all of them.
@@ -105,6 +115,22 @@ func NewNodes(groups []NodeGroup) *Nodes {
 	}
 	n.setRows(rows)
 	return n
+}
+
+// Ignoring returns the nodes for pods that need nothing of some resources, because a scheduler extender manages them and
+// nodes do not list them. The names replace those of an earlier call. If that changes nothing, it returns the same nodes.
+func (n *Nodes) Ignoring(names []v1alpha1.ExtendedResourceName) *Nodes {
+	if n == nil || slices.Equal(n.ignored, names) {
+		return n
+	}
+	ignoring := *n
+	ignoring.ignored = names
+	return &ignoring
+}
+
+// ignores says whether pods need nothing of a resource.
+func (n *Nodes) ignores(name corev1.ResourceName) bool {
+	return n != nil && len(n.ignored) > 0 && slices.Contains(n.ignored, v1alpha1.ExtendedResourceName(name))
 }
 
 // maxColumns is how many different resources of a worker's nodes are counted. The time and memory of a decision grow
@@ -229,9 +255,10 @@ func (n *Nodes) Count() int {
 }
 
 // Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. It returns
-// the largest number if only the quota of a queue limits some jobs, and no job looks at the nodes.
+// the largest number for a resource that is ignored, and if only the quota of a queue limits some jobs, and no job looks
+// at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
-	if n.boundless() {
+	if n.boundless() || n.ignores(name) {
 		return math.MaxInt64
 	}
 	if col := n.column(name); col >= 0 {
@@ -240,28 +267,32 @@ func (n *Nodes) Free(name corev1.ResourceName) int64 {
 	return 0
 }
 
-// column of a resource, or -1.
+// column of a resource, or noColumn.
 func (n *Nodes) column(name corev1.ResourceName) int {
 	if n == nil {
-		return -1
+		return noColumn
 	}
 	if at, found := slices.BinarySearch(n.names, name); found {
 		return at
 	}
-	return -1
+	return noColumn
 }
 
-// columnsOf appends the columns of sorted names, or -1. It walks both lists once, because every decision calls it.
+// columnsOf appends the columns of sorted names, noColumn or ignoredColumn. It walks both lists once, because every
+// decision calls it.
 func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
 	at := 0
 	for _, name := range names {
 		for n != nil && at < len(n.names) && n.names[at] < name {
 			at++
 		}
-		if n != nil && at < len(n.names) && n.names[at] == name {
+		switch {
+		case n.ignores(name):
+			cols = append(cols, ignoredColumn)
+		case n != nil && at < len(n.names) && n.names[at] == name:
 			cols = append(cols, at)
-		} else {
-			cols = append(cols, -1)
+		default:
+			cols = append(cols, noColumn)
 		}
 	}
 	return cols

@@ -109,7 +109,7 @@ func (s *byShare) Pop() any {
 // rest returns, for each node, its smallest free amounts over all phases.
 func (p *placement) rest() *Nodes {
 	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape,
-		quota: p.nodes.quota}
+		quota: p.nodes.quota, ignored: p.nodes.ignored}
 	rows := make([]row, len(p.start))
 	for i, r := range p.start {
 		rows[i] = row{class: r.class, free: r.low, count: r.count}

@@ -285,8 +285,8 @@ func (s *site) many() []int {
 func (s *site) share(n *Nodes) float64 {
 	var share float64
 	for name, amount := range s.gang.total {
-		if amount > 0 {
-			share += float64(n.Free(s.gang.names[name])) / float64(amount)
+		if free := n.Free(s.gang.names[name]); amount > 0 && free != unlimited {
+			share += float64(free) / float64(amount)
 		}
 	}
 	return share

@@ -107,7 +107,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		}
 		switch {
 		case !slices.ContainsFunc(all, has):
-			return "no node has " + name + omittedNote(n)
+			return "no node has " + name + omittedNote(n) + extenderNote(n, g.names[d.name])
 		case !slices.ContainsFunc(matching, has):
 			return "no node that matches its node selector has " + name
 		}
@@ -287,6 +287,14 @@ func omittedNote(n *Nodes) string {
 		return ""
 	}
 	return fmt.Sprintf(", of the %d that are counted; the nodes have %d", len(n.names), len(n.names)+n.omitted)
+}
+
+// extenderNote says what to do about a resource that a scheduler extender manages, so that no node lists it.
+func extenderNote(n *Nodes, name corev1.ResourceName) string {
+	if !IsExtended(name) || n.omitted > 0 {
+		return ""
+	}
+	return "; if a scheduler extender manages it there, add it to spec.ignoredResources of the WorkerCluster"
 }
 
 // nodesNote says how many nodes there are for the pods.

@@ -176,6 +176,11 @@ type Connection struct {
 // +kubebuilder:validation:MaxProperties=16
 type Prices map[corev1.ResourceName]resource.Quantity
 
+// ExtendedResourceName is the name of a resource that is not Kubernetes' own, such as nvidia.com/gpumem.
+// +kubebuilder:validation:MaxLength=317
+// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$') && !self.contains('kubernetes.io/')",message="must be the name of an extended resource, such as nvidia.com/gpumem"
+type ExtendedResourceName string
+
 // WorkerClusterSpec says how to reach a worker and whether it takes jobs.
 type WorkerClusterSpec struct {
 	// connection says how to reach the worker.
@@ -204,6 +209,13 @@ type WorkerClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
 	Price Prices `json:"price,omitempty"`
+	// ignoredResources are extended resources that a scheduler extender of the worker manages, and that no node there
+	// lists, such as nvidia.com/gpumem with HAMi. Whether a job fits there does not depend on what its pods request of
+	// them. Absent: pods fit only where nodes list all resources that they request.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	IgnoredResources []ExtendedResourceName `json:"ignoredResources,omitempty"`
 }
 
 // WorkerFailover says when a worker counts as lost.

@@ -305,6 +305,20 @@ func TestDrainedWorker(t *testing.T) {
 	}
 }
 
+// A simulation leaves out of a job's demand what the manager leaves out, also after another job was placed.
+func TestIgnoredResources(t *testing.T) {
+	east, west := worker("east", group("H100", 8, gpus(8, 8, 3))), worker("west", group("H100", 8, gpus(8, 8, 3)))
+	east.Spec.IgnoredResources = []v1alpha1.ExtendedResourceName{"nvidia.com/gpumem"}
+	workers, _ := fleet.Workers([]v1alpha1.WorkerCluster{east, west}, nil)
+	job := dispatch.Job{UID: "uid", PodSets: gang(2, string(gpu), "8", "nvidia.com/gpumem", "8000")}
+	check.Equal(t, "east", dispatch.Decide(job, nil, workers).Cluster, "the worker of the first job")
+	fleet.Place(&workers[0], job.PodSets)
+	lines := dispatch.Explain(job, nil, workers)
+	if !strings.HasPrefix(lines[0].Message, "lacks 8 nvidia.com/gpu") || !strings.Contains(lines[1].Message, "spec.ignoredResources") {
+		t.Errorf("the second job waits because %+v", lines)
+	}
+}
+
 func paused(message string) metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.WorkerClusterFailoverPaused, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonManyWorkersLost, Message: message,

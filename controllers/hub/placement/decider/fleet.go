@@ -33,8 +33,8 @@ type fleet struct {
 	// nodes are what was last computed for each worker. snapshots are what the waiting list last saw of it.
 	nodes     map[v1alpha1.ClusterName]*freeNodes
 	snapshots map[v1alpha1.ClusterName]*snapshot
-	// kueue says which workers' quota counts, as of the last refresh.
-	kueue map[v1alpha1.ClusterName]v1alpha1.KueueCapacity
+	// counts says what counts on each worker, as of the last refresh.
+	counts map[v1alpha1.ClusterName]counts
 	// charged says how the workers' Kueues charge quota.
 	charged map[v1alpha1.ClusterName]*charging
 	losses  losses
@@ -74,7 +74,7 @@ func newFleet(options Options, jobs *assignments) *fleet {
 		jobs:        jobs,
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
-		kueue:       map[v1alpha1.ClusterName]v1alpha1.KueueCapacity{},
+		counts:      map[v1alpha1.ClusterName]counts{},
 		charged:     map[v1alpha1.ClusterName]*charging{},
 		losses:      newLosses(options.Clock),
 	}
@@ -94,7 +94,7 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	for name := range f.snapshots {
 		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
 			delete(f.snapshots, name)
-			delete(f.kueue, name)
+			delete(f.counts, name)
 			delete(f.charged, name)
 			f.losses.forget(name)
 			f.revision++
@@ -279,7 +279,7 @@ func (f *fleet) outdate(worker v1alpha1.ClusterName) {
 // snapshot returns a worker as package dispatch sees it. It is the last snapshot if nothing has changed.
 func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	name := v1alpha1.ClusterName(worker.Name)
-	f.kueue[name] = worker.Spec.Kueue.Capacity
+	f.counts[name] = countsOf(worker)
 	unready := notReady(worker)
 	if unready == "" {
 		unready = f.losses.why(name)
@@ -348,13 +348,13 @@ func (f *fleet) freeNodes(name v1alpha1.ClusterName) (free *freeNodes) {
 		delete(f.nodes, name)
 		return nil
 	}
-	inventory, kueue := cluster.Inventory().Snapshot(), f.kueue[name]
-	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation && n.kueue == kueue {
+	inventory, counts := cluster.Inventory().Snapshot(), f.counts[name]
+	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation && n.counts.equal(counts) {
 		return n
 	}
 	if f.charged[name] == nil {
 		f.charged[name] = &charging{}
 	}
-	f.nodes[name] = newFreeNodes(cluster, inventory, kueue, f.charged[name], f.jobs.on(name))
+	f.nodes[name] = newFreeNodes(cluster, inventory, counts, f.charged[name], f.jobs.on(name))
 	return f.nodes[name]
 }

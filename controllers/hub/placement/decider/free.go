@@ -25,8 +25,8 @@ import (
 type freeNodes struct {
 	cluster   *remote.Cluster
 	inventory *capacity.Snapshot
-	// kueue says whether quota counts too. quota is nil if it does not.
-	kueue v1alpha1.KueueCapacity
+	counts    counts
+	// quota is nil if it does not count.
 	quota *quota.Tree
 	// nodes is nil when it is out of date.
 	nodes       *dispatch.Nodes
@@ -37,11 +37,27 @@ type freeNodes struct {
 	empty *dispatch.Nodes
 }
 
+// counts is what counts on a worker, as its WorkerCluster says.
+type counts struct {
+	// kueue says whether quota counts too.
+	kueue v1alpha1.KueueCapacity
+	// ignored resources do not count.
+	ignored []v1alpha1.ExtendedResourceName
+}
+
+func countsOf(worker *v1alpha1.WorkerCluster) counts {
+	return counts{kueue: worker.Spec.Kueue.Capacity, ignored: worker.Spec.IgnoredResources}
+}
+
+func (c counts) equal(other counts) bool {
+	return c.kueue == other.kueue && slices.Equal(c.ignored, other.ignored)
+}
+
 func newFreeNodes(
-	cluster *remote.Cluster, inventory *capacity.Snapshot, kueue v1alpha1.KueueCapacity, charged *charging, jobs []*assignment,
+	cluster *remote.Cluster, inventory *capacity.Snapshot, counts counts, charged *charging, jobs []*assignment,
 ) *freeNodes {
-	n := &freeNodes{cluster: cluster, inventory: inventory, kueue: kueue, allocatable: dispatch.Resources{}}
-	if kueue.CountsQuota() {
+	n := &freeNodes{cluster: cluster, inventory: inventory, counts: counts, allocatable: dispatch.Resources{}}
+	if counts.kueue.CountsQuota() {
 		n.quota = quota.New(inventory.Quota)
 		charged.learn(n.quota, jobs)
 		n.quota = n.quota.On(charged.basis)
@@ -133,12 +149,12 @@ func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch
 		}
 		groups = append(groups, dispatch.NodeGroup{Labels: node.Labels, Taints: node.Taints, Free: free, Count: node.Count})
 	}
-	return dispatch.NewNodes(groups)
+	return dispatch.NewNodes(groups).Ignoring(n.counts.ignored)
 }
 
 // limit returns the nodes with the quota that counts beside them, or instead of them.
 func (n *freeNodes) limit(nodes *dispatch.Nodes, tree *quota.Tree) *dispatch.Nodes {
-	return nodes.WithQuota(tree, n.kueue == v1alpha1.KueueCapacityQuota)
+	return nodes.WithQuota(tree, n.counts.kueue == v1alpha1.KueueCapacityQuota)
 }
 
 // charge takes off the quota that a job of ours will reserve. The worker's Kueue has reserved it for some jobs already.

@@ -82,7 +82,7 @@ func TestQuotaCountsOnce(t *testing.T) {
 			if test.queue != "" {
 				ours.queue = key(test.queue)
 			}
-			n := newFreeNodes(nil, &capacity.Snapshot{Quota: counted}, v1alpha1.KueueCapacityQuota, &charging{}, []*assignment{ours})
+			n := newFreeNodes(nil, &capacity.Snapshot{Quota: counted}, counts{kueue: v1alpha1.KueueCapacityQuota}, &charging{}, []*assignment{ours})
 			left := func(nodes *dispatch.Nodes) (pods int32) {
 				fits := func(count int32) bool {
 					return nodes.In(key("main")).Fit([]v1alpha1.PodSet{{Name: "node", Count: count, Requests: podSets[0].Requests}}) == nil

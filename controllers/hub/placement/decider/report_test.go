@@ -37,7 +37,7 @@ func newReportedYard(snapshot *capacity.Snapshot, kueue v1alpha1.KueueCapacity) 
 			queue: types.NamespacedName{Namespace: "team", Name: "main"},
 		},
 	}}
-	y.free = newFreeNodes(nil, snapshot, kueue, &charging{}, y.jobs)
+	y.free = newFreeNodes(nil, snapshot, counts{kueue: kueue}, &charging{}, y.jobs)
 	y.at = dispatch.Worker{
 		Name: "east", Nodes: y.free.nodes, Allocatable: y.free.allocatable, Queued: y.free.queued, Assigned: len(y.jobs), Revision: 1,
 	}
