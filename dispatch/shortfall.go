@@ -291,7 +291,7 @@ func omittedNote(n *Nodes) string {
 
 // extenderNote says what to do about a resource that a scheduler extender manages, so that no node lists it.
 func extenderNote(n *Nodes, name corev1.ResourceName) string {
-	if !IsExtended(name) || n.omitted > 0 {
+	if !IsExtended(name) || isClaimed(name) || n.omitted > 0 {
 		return ""
 	}
 	return "; if a scheduler extender manages it there, add it to spec.ignoredResources of the WorkerCluster"

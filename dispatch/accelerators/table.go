@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -77,6 +78,9 @@ func (t Table) Of(name corev1.ResourceName) (row Row, known bool) {
 		if t.added[i].matches(string(name)) {
 			return t.added[i], true
 		}
+	}
+	if strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
+		return Row{}, false // A node has the devices of a class under several names. The class says which one counts.
 	}
 	for i := range rows {
 		if rows[i].matches(string(name)) {

@@ -37,6 +37,8 @@ func TestUnitIn(t *testing.T) {
 		"volcano.sh/vgpu-number": accelerators.Share, "volcano.sh/vgpu-memory": "", "volcano.sh/vgpu-cores": "",
 		"aliyun.com/gpu-mem": "", "tencent.com/vcuda-core": "", "mthreads.com/gpu": accelerators.Device, "mthreads.com/sgpu-memory": "",
 		"vpc.amazonaws.com/efa": "", "rdma/hca_shared_devices_a": "", "cpu": "", "memory": "", "gpu": "", "": "",
+		// Further names for the devices of a class.
+		"deviceclass.resource.kubernetes.io/gpu": "", "~deviceclass/gpu": "",
 		// What the admin has added.
 		"example.com/npu": accelerators.Device, "example.com/npu-2c": accelerators.Share, "example.com/npus": "",
 		"volcano.sh/gpu-number": accelerators.Share, "nvidia.com/gpu.shared": "",
