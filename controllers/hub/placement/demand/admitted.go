@@ -25,7 +25,7 @@ func Admitted(podSets []v1alpha1.PodSet, pods []trainjobs.AdmittedPod) (admitted
 			continue
 		}
 		set := admittedPodSet(&podSets[at], pods[i].Spec)
-		addDevices(&set, pods[i].Devices)
+		AddDevices(&set, pods[i].Devices)
 		if checkForm(&set) == nil && !equality.Semantic.DeepEqual(set, podSets[at]) {
 			admitted[at], changed = set, true
 		}
@@ -48,8 +48,8 @@ func admittedPodSet(assumed *v1alpha1.PodSet, pod *corev1.PodSpec) v1alpha1.PodS
 	return set
 }
 
-// addDevices adds the devices that a pod claims to its requests. The worker chooses the names and numbers.
-func addDevices(set *v1alpha1.PodSet, claimed map[corev1.ResourceName]int64) {
+// AddDevices adds the devices that a pod claims to its requests. The worker chooses the names and numbers.
+func AddDevices(set *v1alpha1.PodSet, claimed map[corev1.ResourceName]int64) {
 	if len(claimed) > MaxResources {
 		return
 	}

@@ -1,0 +1,231 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fit
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/capacity/devices"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+var (
+	cases = flag.Int("cases", 50, "how many cases are drawn")
+	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "the seed of the cases")
+
+	server  *clusters.Cluster
+	cluster client.Client
+)
+
+var eventually = check.Within(4*time.Minute, 100*time.Millisecond)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	server, err = clusters.Start(context.Background(), clusters.Options{
+		Name: "worker", ControllerManager: true, Scheduler: true,
+		// Nobody says that the nodes live, and nobody has to.
+		ControllerManagerArgs: []string{"--controllers=serviceaccount-controller,resourceclaim-controller,root-ca-certificate-publisher-controller"},
+		APIServerArgs:         []string{"--disable-admission-plugins=TaintNodesByCondition", "--enable-admission-plugins=ExtendedResourceToleration"},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer server.Stop()
+	if cluster, err = client.New(server.Config, client.Options{Scheme: scheme.Scheme}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// TestScheduler compares the fit of random gangs with what the scheduler does.
+func TestScheduler(t *testing.T) {
+	t.Logf("go test ./test/fit -cases %d -seed %d", *cases, *seed)
+	var fits, lacks, unbound atomic.Int64
+	t.Run("Cases", func(t *testing.T) {
+		for i := range *cases {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				s := draw(rand.New(rand.NewPCG(*seed, uint64(i))), fmt.Sprint("case-", i)) //nolint:gosec // Cases are to be drawn again.
+				s.create(t)
+				for j := range s.gangs {
+					shortfall := s.fit(t, &s.gangs[j])
+					switch bound := s.submit(t, j, shortfall == nil); {
+					case shortfall == nil && bound < s.gangs[j].count:
+						unbound.Add(1)
+						t.Logf("gang %d fits, and %d of %d pods are bound", j, bound, s.gangs[j].count)
+					case shortfall == nil:
+						fits.Add(1)
+					case bound == s.gangs[j].count:
+						t.Errorf("gang %d: %s, but all of its %d pods are bound", j, shortfall.Message, bound)
+					default:
+						lacks.Add(1)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d gangs fit, %d lack something, %d of those that fit were not bound", fits.Load(), lacks.Load(), unbound.Load())
+	if all := fits.Load() + unbound.Load(); unbound.Load()*50 > all {
+		t.Errorf("%d of %d gangs that fit were not bound, more than one in fifty", unbound.Load(), all)
+	}
+	if *cases >= 50 && (fits.Load() == 0 || lacks.Load() == 0) {
+		t.Error("the cases prove nothing")
+	}
+}
+
+// create makes what the case has before its pods.
+func (s *scene) create(t *testing.T) {
+	t.Helper()
+	check.Must(t, cluster.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}))
+	for _, n := range s.nodes {
+		status := n.Status
+		check.Must(t, cluster.Create(t.Context(), n))
+		n.Status = status
+		check.Must(t, cluster.Status().Update(t.Context(), n))
+	}
+	for _, object := range s.objects {
+		check.Must(t, cluster.Create(t.Context(), object))
+	}
+	t.Cleanup(func() { s.delete(t) })
+	eventually(t, "the service account of the pods", func(g gomega.Gomega) {
+		g.Expect(cluster.Get(t.Context(), types.NamespacedName{Namespace: s.name, Name: "default"}, &corev1.ServiceAccount{})).To(gomega.Succeed())
+	})
+}
+
+// delete deletes what makes work for the scheduler.
+func (s *scene) delete(t *testing.T) {
+	t.Helper()
+	for _, kind := range []client.Object{&corev1.Pod{}, &resourceapi.ResourceClaim{}} {
+		check.Must(t, cluster.DeleteAllOf(context.Background(), kind, client.InNamespace(s.name), client.GracePeriodSeconds(0)))
+	}
+	for _, n := range s.nodes {
+		check.Must(t, cluster.Delete(context.Background(), n))
+	}
+	for _, object := range s.objects {
+		check.Must(t, cluster.Delete(context.Background(), object))
+	}
+}
+
+// fit says what a gang lacks, as a manager says it that has asked what its pods become.
+func (s *scene) fit(t *testing.T, g *gang) *dispatch.Shortfall {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "question"}, Spec: g.pod}
+	check.Must(t, cluster.Create(t.Context(), pod, client.DryRunAll))
+	podSet, err := demand.OfPods("node", int32(g.count), &pod.Spec)
+	check.Must(t, err)
+	for _, claim := range pod.Spec.ResourceClaims {
+		template := &resourceapi.ResourceClaimTemplate{}
+		check.Must(t, cluster.Get(t.Context(), types.NamespacedName{Namespace: s.name, Name: *claim.ResourceClaimTemplateName}, template))
+		demand.AddDevices(&podSet, devices.Claimed(&template.Spec.Spec))
+	}
+	return s.free(t).Fit([]v1alpha1.PodSet{podSet})
+}
+
+// free is what the nodes of the case have free, as a manager counts it.
+func (s *scene) free(t *testing.T) *dispatch.Nodes {
+	t.Helper()
+	tally := capacity.NewTally()
+	tally.SetKubernetes("v1.36.0")
+	for _, kind := range []struct {
+		list    client.ObjectList
+		options []client.ListOption
+	}{
+		{&corev1.NodeList{}, []client.ListOption{client.MatchingLabels{labelCase: s.name}}},
+		{&corev1.PodList{}, []client.ListOption{client.InNamespace(s.name)}},
+		{&resourceapi.ResourceClaimList{}, []client.ListOption{client.InNamespace(s.name)}},
+		{&resourceapi.ResourceSliceList{}, nil},
+		{&resourceapi.DeviceClassList{}, nil},
+	} {
+		check.Must(t, cluster.List(t.Context(), kind.list, kind.options...))
+		switch list := kind.list.(type) {
+		case *corev1.NodeList:
+			for i := range list.Items {
+				tally.NodeHandler().OnAdd(&list.Items[i], false)
+			}
+		case *corev1.PodList:
+			for i := range list.Items {
+				tally.PodHandler().OnAdd(&list.Items[i], false)
+			}
+		case *resourceapi.ResourceClaimList:
+			for i := range list.Items {
+				tally.DeviceHandler().OnAdd(&list.Items[i], false)
+			}
+		case *resourceapi.ResourceSliceList:
+			for i := range list.Items {
+				if list.Items[i].Spec.Driver == s.name+".example.com" {
+					tally.DeviceHandler().OnAdd(&list.Items[i], false)
+				}
+			}
+		case *resourceapi.DeviceClassList:
+			for i := range list.Items {
+				if list.Items[i].Name == s.name {
+					tally.DeviceHandler().OnAdd(&list.Items[i], false)
+				}
+			}
+		}
+	}
+	var groups []dispatch.NodeGroup
+	for _, n := range tally.Snapshot().Nodes {
+		free := dispatch.Resources{}
+		free.Add(dispatch.Resources(n.Allocatable))
+		free.Sub(dispatch.Resources(n.Used))
+		groups = append(groups, dispatch.NodeGroup{Labels: n.Labels, Taints: n.Taints, Free: free, Count: n.Count})
+	}
+	return dispatch.NewNodes(groups)
+}
+
+// submit creates the pods of a gang, and returns how many of them the scheduler binds. A gang that is to fit has time to
+// be bound.
+func (s *scene) submit(t *testing.T, number int, isToFit bool) (bound int) {
+	t.Helper()
+	gangLabel := map[string]string{"gang": fmt.Sprint(number)}
+	for i := range s.gangs[number].count {
+		check.Must(t, cluster.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprint("gang-", number, "-", i), Labels: gangLabel},
+			Spec:       s.gangs[number].pod,
+		}))
+	}
+	patience := time.Now().Add(15 * time.Second)
+	eventually(t, "the scheduler's answer to each pod", func(g gomega.Gomega) {
+		var pods corev1.PodList
+		g.Expect(cluster.List(t.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels(gangLabel))).To(gomega.Succeed())
+		bound = 0
+		for i := range pods.Items {
+			if pods.Items[i].Spec.NodeName != "" {
+				bound++
+				continue
+			}
+			g.Expect(pods.Items[i].Status.Conditions).To(gomega.ContainElement(gomega.HaveField("Type", corev1.PodScheduled)))
+		}
+		g.Expect(!isToFit || bound == len(pods.Items) || time.Now().After(patience)).To(gomega.BeTrue())
+	})
+	return bound
+}
