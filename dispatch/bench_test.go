@@ -89,6 +89,7 @@ func BenchmarkDecide(b *testing.B) {
 		podSets   []v1alpha1.PodSet
 		scoring   []v1alpha1.Score
 		expressed bool
+		topology  *Topology
 	}{
 		"idle":                     {labelSets: 4, free: idle, podSets: nodes},
 		"busy":                     {labelSets: 4, free: busy, podSets: nodes},
@@ -103,11 +104,14 @@ func BenchmarkDecide(b *testing.B) {
 		"tight, mixed":             {labelSets: 4, free: tight, podSets: tightly},
 		"busy, MostAllocated":      {labelSets: 4, free: busy, podSets: nodes, scoring: most},
 		"busy, scores, expression": {labelSets: 4, free: busy, podSets: nodes, scoring: all, expressed: true},
+		"idle, domains":            {labelSets: 4, free: idle, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack", Required: true}},
+		"waits, 64 domains":        {labelSets: 64, free: full, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack", Required: true}},
+		"waits, preferred":         {labelSets: 4, free: full, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack"}},
 		"busy, 64 label sets, scores, expression": {labelSets: 64, free: busy, podSets: nodes, scoring: all, expressed: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			workers := fleet(1000, bc.labelSets, bc.free)
-			job := Job{UID: "0c6f5cb5-8c4c-4a5d-a6a0-0f3d62ab5b2f", PodSets: bc.podSets, Previous: "worker-7"}
+			job := Job{UID: "0c6f5cb5-8c4c-4a5d-a6a0-0f3d62ab5b2f", PodSets: bc.podSets, Previous: "worker-7", Topology: bc.topology}
 			var policies []Policy
 			if bc.scoring != nil {
 				policies = []Policy{policy("p", 0, scoring(bc.scoring...), toClusters(&metav1.LabelSelector{

@@ -22,11 +22,14 @@ type Decision struct {
 	Reason string
 	// Message for the condition Placed, one line of at most 1024 bytes. The same workers give the same message.
 	Message string
+	// Domain is the domain of the worker in which the pods run that belong together. nil: they may run anywhere there.
+	Domain *v1alpha1.Domain
 	// Policy of the job, one of the given policies. nil: the job has no policy.
 	Policy *v1alpha1.DispatchPolicy
 }
 
-// Decide chooses the worker with the highest score among the workers that pass all filters. The order of workers,
+// Decide chooses the worker with the highest score among the workers that pass all filters. For a job that prefers a
+// domain, each worker on which it fits in one domain comes before each worker on which it does not. The order of workers,
 // policies, PodSets and nodes does not change the answer.
 func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	var at v1alpha1.ClusterName
@@ -52,8 +55,8 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 			continue
 		}
 		fitting++
-		c := contender{worker: &workers[i], sum: scores.sum(&workers[i])}
-		if best.worker != nil && c.sum < best.sum {
+		c := contender{worker: &workers[i], inDomain: f.domainOn(&workers[i]) != nil, sum: scores.sum(&workers[i])}
+		if best.worker != nil && c.inDomain == best.inDomain && c.sum < best.sum {
 			continue
 		}
 		if c.hash = tie.of(c.worker.Name); best.worker == nil || c.beats(best) {
@@ -69,18 +72,23 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	gang := f.gangOn(best.worker)
 	gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
-	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + gang.assumption(best.worker.Nodes))
+	decision.Domain = f.domainOn(best.worker)
+	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + f.domainNote(best.worker) + gang.assumption(best.worker.Nodes))
 	return decision
 }
 
 // contender is a worker on which the job fits.
 type contender struct {
-	worker *Worker
-	sum    points
-	hash   uint64
+	worker   *Worker
+	inDomain bool // It fits in one domain, as the job requires or prefers.
+	sum      points
+	hash     uint64
 }
 
 func (c contender) beats(other contender) bool {
+	if c.inDomain != other.inDomain {
+		return c.inDomain
+	}
 	return cmp.Or(cmp.Compare(c.sum, other.sum), cmp.Compare(c.hash, other.hash),
 		cmp.Compare(other.worker.Name, c.worker.Name)) > 0
 }
@@ -125,12 +133,13 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 			Cluster: j.worker.Name,
 			Reason:  f.reason(j.worker, j.result),
 			Message: Cut(f.message(j.worker, j.result)),
+			Domain:  f.domainOn(j.worker),
 		}
 		if j.result == fits {
 			gang := f.gangOn(j.worker)
 			gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
-			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+gang.assumption(j.worker.Nodes))
+			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.domainNote(j.worker)+gang.assumption(j.worker.Nodes))
 		}
 	}
 	return lines

@@ -12,9 +12,12 @@
 //
 // A gang fits a worker if each of its pods has a place on a node as it is now: 8 pods of 8 GPUs do not fit on 64 nodes
 // with one free GPU each. The package judges free amounts, node selector, required node affinity and taints as the
-// scheduler does. It does not look at pod affinity, topology spread, volumes, host ports and GPU topology. So the pods
-// of a job may still wait on a worker that the job fits. Initializers run before the other pods, and the package fits
-// the two phases separately. Nodes.Fit says how exact this is.
+// scheduler does. It does not look at pod affinity, topology spread, volumes and host ports. So the pods of a job may
+// still wait on a worker that the job fits. Initializers run before the other pods, and the package fits the two phases
+// separately. Nodes.Fit says how exact this is.
+//
+// A job with a Topology is tried in the domains of each worker: the nodes that have the same value of a label. A chosen
+// domain becomes a node selector of the job's demand (Job.PodSetsIn), so all else here knows nothing of domains.
 //
 // The quota of a worker's Kueue is another kind of room (WithQuota), for jobs that go to a LocalQueue (QueueOf): a
 // ClusterQueue has so much of each flavor, without a limit per node. Either only the quota counts for such jobs, or
@@ -25,11 +28,11 @@
 //
 // Filters (filter.go) reject workers, the cheap ones first. A policy or a pin with a fault rejects every worker.
 //
-// Of the workers that pass, the worker with the highest weighted average of the policy's scores (Scores) wins. Among
-// equal workers, the highest hash of job and worker wins. Each score is a number from 0 to 100 that follows from the
-// job and this worker alone. Other schedulers stretch scores so that the best worker has 100 and the worst has 0. This
-// package does not: then a third worker could change the order of two others. Decide compares workers by thousandths
-// of a score. Messages show whole scores.
+// Of the workers that pass, those on which a job with a Topology fits in one domain come first. Then the worker with the
+// highest weighted average of the policy's scores (Scores) wins. Among equal workers, the highest hash of job and worker
+// wins. Each score is a number from 0 to 100 that follows from the job and this worker alone. Other schedulers stretch
+// scores so that the best worker has 100 and the worst has 0. This package does not: then a third worker could change
+// the order of two others. Decide compares workers by thousandths of a score. Messages show whole scores.
 //
 // So neither the order of an argument nor a worker that was not chosen changes the result, with one exception: if a
 // policy scores by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.

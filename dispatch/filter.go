@@ -56,7 +56,7 @@ var filterRows = [...]struct {
 	insufficient: {
 		reason: v1alpha1.ReasonInsufficientResources,
 		message: func(f *filters, w *Worker) string {
-			message := f.gangOn(w).shortfall(w.Nodes).Message
+			message := f.lack(w)
 			if _, changed := f.job.Admitted[w.Name]; changed {
 				message += "; the pods are counted as the worker's admission makes them"
 			}
@@ -102,7 +102,7 @@ var filterRows = [...]struct {
 
 // RemedyOf returns what lets a worker take the job, by the reason in the explanation of the worker.
 func RemedyOf(reason string) Remedy {
-	if reason == v1alpha1.ReasonNoMatchingNode {
+	if reason == v1alpha1.ReasonNoMatchingNode || reason == v1alpha1.ReasonNoDomain {
 		return ChangedWorker
 	}
 	for i := range filterRows {
@@ -118,6 +118,9 @@ type filters struct {
 	job      Job
 	gang     *gang                          // Use gangOn.
 	admitted map[v1alpha1.ClusterName]*gang // Those of job.Admitted that were asked for.
+	// Of a job with a topology: where it would be on the workers that fits was asked of, and what searches there.
+	choices  map[v1alpha1.ClusterName]*choice
+	searches map[v1alpha1.ClusterName]*domainSearch
 	policy   *Policy
 	clusters labels.Selector                    // The policy's selector.
 	pin      labels.Selector                    // The job's pin.
@@ -156,8 +159,16 @@ func newFilters(job Job, policies []Policy) *filters {
 	return f
 }
 
-// gangOn is the gang as the worker admits it.
+// gangOn is the gang as the worker admits it. A gang with a topology is in its domain there, once fits was asked.
 func (f *filters) gangOn(w *Worker) *gang {
+	if chosen := f.choices[w.Name]; chosen != nil && chosen.value != "" {
+		return f.search(w).gangIn(chosen.value)
+	}
+	return f.wholeGang(w)
+}
+
+// wholeGang is the gang as the worker admits it, anywhere on its nodes.
+func (f *filters) wholeGang(w *Worker) *gang {
 	podSets, changed := f.job.Admitted[w.Name]
 	if !changed {
 		return f.gang
@@ -173,10 +184,39 @@ func (f *filters) gangOn(w *Worker) *gang {
 
 // check runs the filters, the cheap ones first.
 func (f *filters) check(w *Worker) filterResult {
-	if r := f.open(w); r != fits || f.gangOn(w).fits(w.Nodes) {
+	if r := f.open(w); r != fits || f.fits(w) {
 		return r
 	}
 	return insufficient
+}
+
+// fits says whether the gang fits on what the worker has free, in a domain if it requires one.
+func (f *filters) fits(w *Worker) bool {
+	if f.job.Topology == nil {
+		return f.gangOn(w).fits(w.Nodes)
+	}
+	if f.choices == nil {
+		f.choices = map[v1alpha1.ClusterName]*choice{}
+	}
+	chosen := f.choose(w, w.Nodes)
+	f.choices[w.Name] = &chosen
+	return chosen.fits
+}
+
+// fitsOn is fits on other nodes of the worker.
+func (f *filters) fitsOn(w *Worker, n *Nodes) bool {
+	if f.job.Topology == nil {
+		return f.gangOn(w).fits(n)
+	}
+	return f.choose(w, n).fits
+}
+
+// lack says why the gang does not fit on the worker. fits has been asked.
+func (f *filters) lack(w *Worker) string {
+	if f.job.Topology.IsRequired() {
+		return Cut(f.lackDomain(w))
+	}
+	return f.gangOn(w).shortfall(w.Nodes).Message
 }
 
 // open runs all filters but the last one, which checks the room for the gang.
@@ -197,7 +237,7 @@ func (f *filters) open(w *Worker) filterResult {
 		}
 	}
 	if len(f.job.Excluded) > 0 {
-		if _, is := f.job.Excluded[w.Name]; is {
+		if f.job.excludes(w.Name) {
 			return excluded
 		}
 	}
@@ -209,10 +249,28 @@ func (f *filters) reason(w *Worker, r filterResult) string {
 	switch {
 	case r == excluded:
 		return f.job.Excluded[w.Name].Reason
-	case r == insufficient && f.gangOn(w).mismatched(w.Nodes):
+	case r == insufficient && f.lacksDomain(w):
+		return v1alpha1.ReasonNoDomain
+	case r == insufficient && f.mismatched(w):
 		return v1alpha1.ReasonNoMatchingNode
 	}
 	return filterRows[r].reason
+}
+
+// lacksDomain says whether the worker has nodes, and none that could be the domain of the job.
+func (f *filters) lacksDomain(w *Worker) bool {
+	return f.job.Topology.IsRequired() && f.choices[w.Name] != nil && f.job.avoids(w.Name) == "" &&
+		len(w.Nodes.populated()) > 0 && f.nearestDomain(w) == ""
+}
+
+// mismatched says whether no end of jobs would help the job on the worker, see gang.mismatched.
+func (f *filters) mismatched(w *Worker) bool {
+	if f.job.Topology.IsRequired() && f.choices[w.Name] != nil {
+		if nearest := f.nearestDomain(w); nearest != "" {
+			return f.search(w).gangIn(nearest).mismatched(w.Nodes)
+		}
+	}
+	return f.gangOn(w).mismatched(w.Nodes)
 }
 
 // message says why a filter rejected a worker.
@@ -271,7 +329,7 @@ func (f *filters) waits(workers []Worker, results []filterResult) (reason, messa
 	defer Blame(&at)
 	for i := range workers {
 		at = workers[i].Name
-		if results[i] != excluded || !f.gangOn(&workers[i]).fits(workers[i].Nodes) {
+		if results[i] != excluded || !f.fits(&workers[i]) {
 			continue
 		}
 		why := f.job.Excluded[workers[i].Name].Reason

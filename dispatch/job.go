@@ -38,6 +38,8 @@ type Job struct {
 	PodSets []v1alpha1.PodSet
 	// Admitted is the demand on workers whose admission changes it. Use PodSetsOn.
 	Admitted map[v1alpha1.ClusterName][]v1alpha1.PodSet
+	// Topology says which pods belong together. nil: they may run anywhere on a worker.
+	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
 	Previous v1alpha1.ClusterName
 	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
@@ -70,6 +72,8 @@ func (j *Job) Exclude(worker v1alpha1.ClusterName, why Exclusion) {
 
 // Exclusion is why a worker cannot take one job, even with enough free resources.
 type Exclusion struct {
+	// Domain is the only domain of the worker that cannot take the job. Empty: the worker cannot.
+	Domain v1alpha1.Domain
 	// Reason is the result of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
 	Reason string
 	// Message is the worker's message.
@@ -92,8 +96,18 @@ func (j Job) Kind() string {
 		Job
 
 		Excluded []v1alpha1.ClusterName
-	}{j, slices.Sorted(maps.Keys(j.Excluded))}
+		Domains  map[v1alpha1.ClusterName]v1alpha1.Domain `json:",omitempty"`
+	}{Job: j, Excluded: slices.Sorted(maps.Keys(j.Excluded))}
 	kind.UID = ""
+	for worker, why := range j.Excluded {
+		if why.Domain == (v1alpha1.Domain{}) {
+			continue
+		}
+		if kind.Domains == nil {
+			kind.Domains = map[v1alpha1.ClusterName]v1alpha1.Domain{}
+		}
+		kind.Domains[worker] = why.Domain
+	}
 	text, err := json.Marshal(kind) // Maps are encoded in the order of their keys.
 	if err != nil {
 		return string(j.UID) // JSON has no text for the job. Then it is like no other.

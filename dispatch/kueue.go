@@ -89,6 +89,17 @@ func (n *Nodes) In(local types.NamespacedName) *Nodes {
 	return &view
 }
 
+// withNodes returns nodes that a job looks at, with the nodes counted beside the quota and not left out.
+func (n *Nodes) withNodes() *Nodes {
+	if !n.queued().only() {
+		return n
+	}
+	seen, view := *n.quota, *n.quota.whole
+	seen.alone = false
+	view.quota = &seen
+	return &view
+}
+
 // flavorNodes has one node for each flavor of a ClusterQueue, with what is available of it.
 func flavorNodes(q *queueQuota) *Nodes {
 	var groups []NodeGroup
@@ -148,7 +159,7 @@ func seenBy(job *Job, workers []Worker) []Worker {
 			seen = slices.Clone(workers)
 		}
 		w := &seen[i]
-		if w.Nodes = w.Nodes.In(QueueOf(job, w.WorkerQueue)); w.Nodes.queued().only() {
+		if w.Nodes = w.NodesFor(job); w.Nodes.queued().only() {
 			w.Revision = 0 // An expression sees what is free, and that depends on the queue of the job.
 		}
 	}

@@ -15,7 +15,9 @@ import (
 func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExplanation {
 	decision := Decide(job, policies, workers)
 	if decision.Cluster != "" {
-		return v1alpha1.ClusterExplanation{Cluster: decision.Cluster, Reason: v1alpha1.ReasonFits, Message: decision.Message}
+		return v1alpha1.ClusterExplanation{
+			Cluster: decision.Cluster, Reason: v1alpha1.ReasonFits, Message: decision.Message, Domain: decision.Domain,
+		}
 	}
 	f := newFilters(job, policies)
 	if f.denial != nil || len(workers) == 0 {
@@ -29,7 +31,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 		at = workers[i].Name
 		c := unfit{worker: &workers[i], result: f.check(&workers[i])}
 		if c.result == insufficient {
-			c.places = c.worker.Nodes.Places(job.PodSetsOn(c.worker.Name))
+			c.places = c.worker.PlacesFor(&job)
 		}
 		if nearest.worker == nil || c.isNearer(nearest) {
 			nearest = c
@@ -39,6 +41,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 		Cluster: nearest.worker.Name,
 		Reason:  f.reason(nearest.worker, nearest.result),
 		Message: Cut(f.message(nearest.worker, nearest.result)),
+		Domain:  f.domainOn(nearest.worker),
 	}
 }
 

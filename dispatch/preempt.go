@@ -83,7 +83,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 		if at = w.Name; f.open(w) != fits {
 			continue
 		}
-		if f.gangOn(w).fits(w.Nodes) {
+		if f.fits(w) {
 			return Preemption{}, false
 		}
 		isSlow := func(v Victim) bool { return v.Slow && v.Priority < job.Priority }
@@ -164,8 +164,8 @@ func singles(sites []*site) int {
 // site is a worker on which a job would fit if all jobs of lower priority had ended.
 type site struct {
 	gang    *gang
+	filters *filters
 	worker  *Worker
-	local   types.NamespacedName // The LocalQueue of the job.
 	runs    Occupancy
 	victims []Victim // Those of lower priority, in the order of stopping.
 	base    *Nodes   // The nodes with all victims.
@@ -175,7 +175,7 @@ type site struct {
 
 // newSite returns nil if no set of victims is enough.
 func newSite(f *filters, w *Worker, runs Occupancy) *site {
-	s := &site{gang: f.gangOn(w), worker: w, local: QueueOf(&f.job, w.WorkerQueue), runs: runs}
+	s := &site{gang: f.gangOn(w), filters: f, worker: w, runs: runs}
 	for _, v := range runs.Victims() {
 		if v.Priority < f.job.Priority {
 			s.victims = append(s.victims, v)
@@ -190,7 +190,7 @@ func newSite(f *filters, w *Worker, runs Occupancy) *site {
 	if !s.enough(s.all()) {
 		return nil
 	}
-	if s.base = s.without(); s.gang.fits(s.base) {
+	if s.base = s.without(); s.fits(s.base) {
 		return nil // The caller shows less room than the worker has.
 	}
 	return s
@@ -209,16 +209,18 @@ func (s *site) without(victims ...int) *Nodes {
 	for i, v := range victims {
 		uids[i] = s.victims[v].UID
 	}
-	return s.runs.Without(uids).In(s.local)
+	return s.worker.seen(s.runs.Without(uids), &s.filters.job)
 }
 
-func (s *site) enough(victims []int) bool { return s.gang.fits(s.without(victims...)) }
+func (s *site) fits(n *Nodes) bool { return s.filters.fitsOn(s.worker, n) }
+
+func (s *site) enough(victims []int) bool { return s.fits(s.without(victims...)) }
 
 // one returns a single victim that is enough, or nil.
 func (s *site) one() []int {
 	for i := range s.victims {
 		s.freed = append(s.freed, s.without(i))
-		if s.gang.fits(s.freed[i]) {
+		if s.fits(s.freed[i]) {
 			return []int{i}
 		}
 	}

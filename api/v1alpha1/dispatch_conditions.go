@@ -120,4 +120,6 @@ const (
 	// ReasonNoMatchingNode: no node of the worker could take some of the gang's pods if nothing else ran there. Their node
 	// selector, affinity or tolerations match no node, or no node that they match has a resource that they request.
 	ReasonNoMatchingNode = "NoMatchingNode"
+	// ReasonNoDomain: no node of the worker has the label of the job's topology, or the job's pods select none that has it.
+	ReasonNoDomain = "NoDomain"
 )

@@ -77,6 +77,21 @@ type PodSet struct {
 // container can request it.
 const ClaimedDevices = "~deviceclass/"
 
+// Domain is the nodes of one worker that have the same value of a label: an NVLink domain, a rack, a zone.
+type Domain struct {
+	// label is the label of the nodes.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	Label string `json:"label"`
+	// value is the value that the nodes have.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Value string `json:"value"`
+}
+
+// String returns the domain as a label selector.
+func (d Domain) String() string { return d.Label + "=" + d.Value }
+
 // Counted says from what the demand of an attempt was derived. Its copy is made from that, and from nothing else.
 type Counted struct {
 	// generation is the generation of the TrainJob.
@@ -150,6 +165,10 @@ type DispatchSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	LocalQueue *string `json:"localQueue,omitempty"`
+	// domain is where on the worker the pods run that belong together by the job's topology. It was decided with the worker,
+	// podSets select its nodes, and so do the pods of the copy. Absent: the pods may run on all nodes of the worker.
+	// +optional
+	Domain *Domain `json:"domain,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

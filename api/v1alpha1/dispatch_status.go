@@ -110,6 +110,10 @@ type Refusal struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+	// domain is where on the worker the last such attempt was, if outcome is AdmissionTimeout and the job has a topology.
+	// Then it is the domain that did not let the job run, and the job may go to another domain of the worker at once.
+	// +optional
+	Domain *Domain `json:"domain,omitempty"`
 	// count is the number of such attempts.
 	Count int32 `json:"count"`
 	// last is when the last such attempt ended, by the hub's clock.
@@ -130,6 +134,10 @@ type ClusterExplanation struct {
 	// score is the score of a worker that fits, 0 to 100. The highest score wins.
 	// +optional
 	Score *int32 `json:"score,omitempty"`
+	// domain is the domain of the worker that is best for a job with a topology. The message is about it. Absent: none is,
+	// or the job has no topology.
+	// +optional
+	Domain *Domain `json:"domain,omitempty"`
 }
 
 // Steps of a job. A runtime may have other steps with names of its own. Replicated jobs have the names of their steps,

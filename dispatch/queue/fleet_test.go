@@ -177,10 +177,14 @@ var pools = map[string]map[string]string{"a": {"pool": "a"}, "b": {"pool": "b"}}
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	s := f.site(decision.Cluster)
 	r := &runs{job: *job, worker: s.Name, since: f.now, on: map[int]node{}}
+	podSets := job.PodSetsIn(decision.Cluster, decision.Domain)
+	if job.Topology.IsRequired() && decision.Domain == nil {
+		f.t.Fatalf("%s is on %s without the domain that it requires", job.UID, decision.Cluster)
+	}
 	for _, initializers := range []bool{true, false} {
 		phase := slices.Clone(s.free)
-		for i := range job.PodSets {
-			if set := &job.PodSets[i]; (set.Role == v1alpha1.RoleModelInitializer) == initializers && !put(set, phase) {
+		for i := range podSets {
+			if set := &podSets[i]; (set.Role == v1alpha1.RoleModelInitializer) == initializers && !put(set, phase) {
 				f.t.Fatalf("worker %s is over-filled: no node of %v has room for a pod of %s", s.Name, phase, job.UID)
 			}
 		}

@@ -110,11 +110,12 @@ func (r *reference) workersFor(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 	workers := slices.Clone(f.Workers())
 	for i := range workers {
 		if holder := r.HeldFor(workers[i].Name, j); holder != nil {
-			hold := workers[i].Nodes.Hold
+			empty := f.Empty(workers[i].Name)
+			hold, podSets := workers[i].Nodes.Hold, workers[i].DemandToHold(&holder.Job, empty)
 			if !r.now.Before(holder.Since.Add(2*reserveAfter(holder))) || f.Evicting(holder.UID) == workers[i].Name {
-				hold = workers[i].Nodes.Close
+				hold, podSets = workers[i].Nodes.Close, holder.PodSets
 			}
-			workers[i].Nodes = hold(holder.PodSets, f.Empty(workers[i].Name))
+			workers[i].Nodes = hold(podSets, empty)
 		}
 	}
 	return workers
@@ -157,7 +158,7 @@ func (r *reference) demand(j *queue.Job, policy *v1alpha1.DispatchPolicy, now ti
 	var best v1alpha1.ClusterName
 	most := int64(-1)
 	for _, w := range f.Workers() {
-		if places := w.Nodes.Places(j.PodSets); mine(w) && fitsEmpty(j, f, w.Name) && (places > most || places == most && w.Name < best) {
+		if places := w.PlacesFor(&j.Job); mine(w) && fitsEmpty(j, f, w.Name) && (places > most || places == most && w.Name < best) {
 			best, most = w.Name, places
 		}
 	}

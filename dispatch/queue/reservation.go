@@ -34,12 +34,12 @@ func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dis
 	if r.held != nil && r.revision == w.Revision && r.closed == closed {
 		return r.held
 	}
-	nodes := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue))
-	hold := nodes.Hold
-	if closed {
-		hold = nodes.Close
+	nodes, empty := w.NodesFor(&e.Job.Job), fleet.Empty(w.Name)
+	if r.revision, r.closed = w.Revision, closed; closed {
+		r.held = nodes.Close(e.PodSetsOn(w.Name), empty) // Whichever domain the job gets, if it requires one.
+	} else {
+		r.held = nodes.Hold(w.DemandToHold(&e.Job.Job, empty), empty)
 	}
-	r.held, r.revision, r.closed = hold(e.PodSetsOn(w.Name), fleet.Empty(w.Name)), w.Revision, closed
 	return r.held
 }
 
@@ -143,7 +143,7 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 		}
 		w := &p.workers[at]
 		defer dispatch.Blame(&w.Name)
-		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue)).Places(e.PodSetsOn(w.Name))
+		places := w.PlacesFor(&e.Job.Job)
 		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places
 		}

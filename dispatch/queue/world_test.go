@@ -178,6 +178,9 @@ func (w *world) arrive(s step) {
 		j.Priority++
 	}
 	j.PodSets = podSets(count, gpus, max(1, 4*gpus), pool, s.c/16%5 == 0)
+	if s.c/256%4 == 0 {
+		j.Topology = &dispatch.Topology{Label: "pool", Required: s.c/1024%2 == 0}
+	}
 	w.stand(j)
 }
 
@@ -188,6 +191,9 @@ func (w *world) stand(j queue.Job) {
 		policy = fmt.Sprint(p.Name, p.Spec)
 	}
 	j.Class = fmt.Sprint(j.PodSets, j.Excluded, policy)
+	if j.Topology != nil {
+		j.Class += fmt.Sprint(*j.Topology)
+	}
 	w.waiting = slices.DeleteFunc(w.waiting, func(other queue.Job) bool { return other.UID == j.UID })
 	w.waiting = append(w.waiting, j)
 	w.Enter(j)
