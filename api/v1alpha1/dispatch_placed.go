@@ -58,6 +58,9 @@ const (
 	ReasonInvalidPolicy = "InvalidPolicy"
 	// ReasonInvalidPin: the job's annotation trainyard.dev/clusters is not a label selector.
 	ReasonInvalidPin = "InvalidPin"
+	// ReasonInvalidTopology: the job's annotation trainyard.dev/topology, or the annotations of its pods for Kueue, name no
+	// domain that can be counted.
+	ReasonInvalidTopology = "InvalidTopology"
 )
 
 // ReasonKind is the kind of a reason of DispatchPlaced. It says what follows from the reason. A row of PlacedReasons
@@ -165,6 +168,7 @@ var placedReasons = []PlacedReason{
 	{Reason: ReasonPriorityClassNotAllowed, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidPolicy, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidPin, Kind: ReasonKindFault},
+	{Reason: ReasonInvalidTopology, Kind: ReasonKindFault},
 	{Reason: ReasonUnknownCopy, Kind: ReasonKindFault},
 	{Reason: ReasonProtectedNamespace, Kind: ReasonKindFault},
 	{Reason: ReasonAttemptsExhausted, Kind: ReasonKindFault},

@@ -38,6 +38,16 @@ const (
 // the priority comes from the job's pods.
 const AnnotationPriorityClass = "trainyard.dev/priority-class"
 
+// AnnotationTopology on a hub TrainJob says that its pods belong together in one domain of a worker: "required=LABEL" or
+// "preferred=LABEL", with a label of nodes.
+const AnnotationTopology = "trainyard.dev/topology"
+
+// Annotations of pod templates with which users tell Kueue that the pods belong together. The value is a label of nodes.
+const (
+	AnnotationKueueRequiredTopology  = "kueue.x-k8s.io/podset-required-topology"
+	AnnotationKueuePreferredTopology = "kueue.x-k8s.io/podset-preferred-topology"
+)
+
 // LabelDispatch on a hub namespace, with the value DispatchYes, lets the hub's webhook give the manager's value of
 // spec.managedBy to each new TrainJob that names no other manager. Then unmodified clients are dispatched.
 const LabelDispatch = "trainyard.dev/dispatch"
@@ -64,7 +74,7 @@ const KeyPrefix = "trainyard.dev/"
 
 // UserAnnotations returns the annotations under KeyPrefix that users may write on a TrainJob.
 func UserAnnotations() []string {
-	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationTTL}
+	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationTopology, AnnotationTTL}
 }
 
 // Labels and annotations on objects that Trainyard creates on a worker.

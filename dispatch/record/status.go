@@ -60,7 +60,7 @@ func End(
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: message,
 	}, now)
 	if EndingOf(outcome).Refusal {
-		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now)
+		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now).Domain = refusingDomain(dispatch, outcome)
 	}
 	// The next attempt begins with these. The history, and Mirrored until there is a copy, say why the last attempt ended.
 	status.Phase, status.Reason = v1alpha1.PhasePending, ""
@@ -236,7 +236,7 @@ func AddHistory(
 // addRefusal counts a worker that ended an attempt without having run it.
 func addRefusal(
 	status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, outcome v1alpha1.Outcome, message string, now time.Time,
-) {
+) *v1alpha1.Refusal {
 	at := slices.IndexFunc(status.Refusals, func(refusal v1alpha1.Refusal) bool { return refusal.Cluster == worker })
 	if at < 0 {
 		if len(status.Refusals) == refusalLimit {
@@ -248,6 +248,16 @@ func addRefusal(
 	refusal := &status.Refusals[at]
 	refusal.Count++
 	refusal.Outcome, refusal.Message, refusal.Last = outcome, Shorten(message, messageLimit), metav1.NewTime(now)
+	return refusal
+}
+
+// refusingDomain is the domain that ended an attempt without having run it, nil if the worker did: only that a copy did
+// not run in time says nothing of the other domains.
+func refusingDomain(dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome) *v1alpha1.Domain {
+	if outcome != v1alpha1.OutcomeAdmissionTimeout {
+		return nil
+	}
+	return dispatch.Spec.Domain.DeepCopy()
 }
 
 // messageLimit is the largest size of a message in a condition, an explanation or the history, in bytes.

@@ -51,7 +51,8 @@ func TestEnd(t *testing.T) {
 		v1alpha1.OutcomeJobChanged:       {reason: "the user has changed the job, and the worker was not asked"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
-			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+			domain := &v1alpha1.Domain{Label: "rack", Value: "r1"}
+			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2, Domain: domain}}
 			status := v1alpha1.DispatchStatus{
 				Phase: v1alpha1.PhaseWorkerLost, Reason: "Some", Cluster: "worker", Attempt: 2, CopyUID: "copy", Restarts: 3,
 				Steps: []v1alpha1.Step{{Name: "trainer"}}, StartTime: &metav1.Time{Time: now}, CompletionTime: &metav1.Time{Time: now},
@@ -71,6 +72,9 @@ func TestEnd(t *testing.T) {
 			}
 			if test.refused {
 				want.Refusals = []v1alpha1.Refusal{{Cluster: "worker", Outcome: outcome, Message: "words", Count: 1}}
+			}
+			if outcome == v1alpha1.OutcomeAdmissionTimeout { // The other domains of the worker have not been tried.
+				want.Refusals[0].Domain = domain
 			}
 			check.Diff(t, want, status, fmt.Sprintf("end() (-want +got): %s", test.reason), cmpopts.IgnoreTypes(metav1.Time{}))
 			dispatch.Status = status

@@ -59,8 +59,9 @@ func kindOf(f observation) string {
 	}
 	runtime, _, _ := unstructured.NestedFieldNoCopy(f.job.Object, "spec", "runtimeRef")
 	pin := f.job.GetAnnotations()[v1alpha1.AnnotationClusters]
+	topology := f.job.GetAnnotations()[v1alpha1.AnnotationTopology]
 	queue := f.job.GetLabels()[v1alpha1.LabelLocalQueue]
-	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, queue, d.Spec.Priority, d.Spec.PodSets, runtime, pin})
+	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, queue, d.Spec.Priority, d.Spec.PodSets, runtime, pin, topology})
 	if err != nil {
 		return "" // The job is not JSON. No API server sends that.
 	}
@@ -77,8 +78,16 @@ func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 		return nil
 	}
 	return r.evict(ctx, f, v1alpha1.EvictionAdmissionTimeout,
-		fmt.Sprintf("worker %s has not let the job run for the admissionTimeout of DispatchPolicy %s, %s",
-			f.dispatch.Spec.Cluster, f.policy.Name, f.timeout()))
+		fmt.Sprintf("worker %s has not let the job run%s for the admissionTimeout of DispatchPolicy %s, %s; %s",
+			f.dispatch.Spec.Cluster, inDomain(f.dispatch.Spec.Domain), f.policy.Name, f.timeout(), answer.Message))
+}
+
+// inDomain says in words where on its worker a job is that has a domain.
+func inDomain(domain *v1alpha1.Domain) string {
+	if domain == nil {
+		return ""
+	}
+	return fmt.Sprintf(" in domain %s", domain)
 }
 
 // keepRoom makes placement keep the room for which a job was evicted: another process may have evicted it, and the

@@ -306,6 +306,9 @@ func TestAdmissionTimeout(t *testing.T) {
 	s.Policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
 	worker := s.Register(t, "a")
 	s.place(t, "queued", worker)
+	inDomain := s.Dispatch(t, "queued")
+	inDomain.Spec.Domain = &v1alpha1.Domain{Label: "rack", Value: "r1"}
+	check.Must(t, s.Hub.Admin.Update(t.Context(), inDomain))
 	s.place(t, "runs", worker)
 	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	queued := trainer.TrainJobStatus{Conditions: []metav1.Condition{{
@@ -332,7 +335,7 @@ func TestAdmissionTimeout(t *testing.T) {
 	expect("it would only lose its place", 0)
 	s.room.lacksAll = ""
 	expect("there is room", 0, "queued AdmissionTimeout")
-	if message := s.Dispatch(t, "queued").Spec.Eviction.Message; !strings.Contains(message, "has not let the job run for the admissionTimeout of DispatchPolicy "+s.Namespace+", 10m0s") {
+	if message := s.Dispatch(t, "queued").Spec.Eviction.Message; !strings.Contains(message, "has not let the job run in domain rack=r1 for the admissionTimeout of DispatchPolicy "+s.Namespace+", 10m0s") {
 		t.Errorf("the message is %q", message)
 	}
 

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
@@ -64,11 +65,12 @@ func circumstancesOf(seen *observation, job *queue.Job, runtime string) string {
 	return digest(seen.job.GetGeneration(), atWorker(seen.job.GetLabels()), atWorker(seen.job.GetAnnotations()), runtime, rules, expression)
 }
 
-// atWorker returns the labels or annotations of a job that reach its copy, and the pin, which selects workers.
+// atWorker returns the labels or annotations of a job that reach its copy, and the pin and the topology, which select
+// workers and nodes.
 func atWorker(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {
-		if key == v1alpha1.AnnotationClusters || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !v1alpha1.IsTrackingName(key) {
+		if key == v1alpha1.AnnotationClusters || key == v1alpha1.AnnotationTopology || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !v1alpha1.IsTrackingName(key) {
 			kept[key] = value
 		}
 	}
@@ -134,8 +136,8 @@ func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }
 
-// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which
-// somebody deleted the copy once is not among them.
+// exclusions are the workers that refused the job lately, in the circumstances that there are now, or domains of workers.
+// A worker on which somebody deleted the copy once is not among them.
 func exclusions(
 	d *v1alpha1.Dispatch, now time.Time, circumstances func(v1alpha1.ClusterName) string,
 ) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {
@@ -150,7 +152,9 @@ func exclusions(
 		if then := past[refusal.Cluster]; left <= 0 || then != "" && then != circumstances(refusal.Cluster) {
 			continue
 		}
-		exclusions[refusal.Cluster] = dispatch.Exclusion{Reason: string(refusal.Outcome), Message: refusal.Message}
+		exclusions[refusal.Cluster] = dispatch.Exclusion{
+			Reason: string(refusal.Outcome), Message: refusal.Message, Domain: ptr.Deref(refusal.Domain, v1alpha1.Domain{}),
+		}
 		if first == 0 || left < first {
 			first = left
 		}

@@ -72,6 +72,18 @@ func TestExclusions(t *testing.T) {
 			reason: "a worker that does not let the copy run refuses it too", refusals: []v1alpha1.Refusal{past("a", "AdmissionTimeout", 1, 20*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeAdmissionTimeout), Message: "words"}}, due: 40 * time.Second,
 		},
+		"TimedOutInDomain": {
+			reason: "the worker's other domains may let it run",
+			refusals: []v1alpha1.Refusal{func() v1alpha1.Refusal {
+				refusal := past("a", "AdmissionTimeout", 1, 20*time.Second)
+				refusal.Domain = &v1alpha1.Domain{Label: "rack", Value: "r1"}
+				return refusal
+			}()},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {
+				Reason: string(v1alpha1.OutcomeAdmissionTimeout), Message: "words", Domain: v1alpha1.Domain{Label: "rack", Value: "r1"},
+			}},
+			due: 40 * time.Second,
+		},
 		"AsBefore": {
 			reason: "nothing has changed since it was asked", refusals: []v1alpha1.Refusal{past("a", "Rejected", 1, 20*time.Second)},
 			asked: "a=now-a", want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": rejected}, due: 40 * time.Second,

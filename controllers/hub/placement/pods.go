@@ -157,7 +157,7 @@ func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.Work
 		}
 		if refused := known.answer.Refused; refused != "" {
 			expire = requeue.Sooner(expire, known.expires().Sub(a.clock.Now()))
-			if _, is := job.Excluded[name]; !is {
+			if why, is := job.Excluded[name]; !is || why.Domain != (v1alpha1.Domain{}) {
 				job.Exclude(name, dispatch.Exclusion{Reason: string(v1alpha1.OutcomeRejected), Message: dispatch.Cut(refused)})
 			}
 		} else if podSets, changed := demand.Admitted(job.PodSets, known.answer.Pods); changed {

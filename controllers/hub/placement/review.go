@@ -40,6 +40,12 @@ func annotationFaults(annotations map[string]string) field.ErrorList {
 				fmt.Sprintf("must be a label selector that selects WorkerClusters, such as region=east: %v", err)))
 		}
 	}
+	if text, annotated := annotations[v1alpha1.AnnotationTopology]; annotated {
+		if _, err := dispatch.ParseTopology(text); err != nil {
+			path := annotationsPath.Key(v1alpha1.AnnotationTopology)
+			faults = append(faults, field.Invalid(path, record.Cut(text, shownValue), err.Error()))
+		}
+	}
 	if name, named := annotations[v1alpha1.AnnotationPriorityClass]; named {
 		if messages := validation.IsDNS1123Subdomain(name); len(messages) > 0 {
 			faults = append(faults, field.Invalid(annotationsPath.Key(v1alpha1.AnnotationPriorityClass),

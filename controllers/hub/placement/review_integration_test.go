@@ -81,10 +81,15 @@ func TestReview(t *testing.T) {
 			reason: "No class can have that name.", change: annotated(v1alpha1.AnnotationPriorityClass, "Very urgent"),
 			fault: `metadata.annotations[trainyard.dev/priority-class]: Invalid value: "Very urgent"`,
 		},
+		"NoTopology": {
+			reason: "Nobody knows how much it matters.", change: annotated(v1alpha1.AnnotationTopology, "rack"),
+			fault: `metadata.annotations[trainyard.dev/topology]: Invalid value: "rack": must be required=LABEL or preferred=LABEL`,
+		},
 		"Misspelt": {
 			reason: "It has no effect.", change: annotated("trainyard.dev/cluster", "region=east"),
 			warning: `metadata.annotations[trainyard.dev/cluster]: has no effect, because users may write only the annotations ` +
-				`trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, trainyard.dev/ttl-seconds-after-finished ` +
+				`trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, trainyard.dev/topology, ` +
+				`trainyard.dev/ttl-seconds-after-finished ` +
 				`under trainyard.dev/; did you mean "trainyard.dev/clusters"?`,
 		},
 		"Flood": {

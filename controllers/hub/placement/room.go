@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -36,7 +37,17 @@ func (r *Reconciler) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alp
 	if obstacle := seen.obstacle(); obstacle != nil {
 		return v1alpha1.ClusterExplanation{Reason: obstacle.Reason, Message: obstacle.Message}, nil
 	}
+	excludeDomain(seen.needs.job, d)
 	return r.decider.Elsewhere(ctx, seen.needs.job, d.Spec.Cluster)
+}
+
+// excludeDomain makes a job that leaves its domain look for room in other domains of its worker too.
+func excludeDomain(job *queue.Job, d *v1alpha1.Dispatch) {
+	why, excluded := job.Excluded[d.Spec.Cluster]
+	if d.Spec.Domain == nil || excluded && why.Domain == (v1alpha1.Domain{}) {
+		return
+	}
+	job.Exclude(d.Spec.Cluster, dispatch.Exclusion{Domain: *d.Spec.Domain})
 }
 
 // Release gives back the room that has been promised to a job, if there is any.

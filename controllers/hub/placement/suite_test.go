@@ -155,6 +155,9 @@ func (s *scene) report(t *testing.T, d *v1alpha1.Dispatch, condition string, val
 	})
 	if condition == v1alpha1.DispatchMirrored {
 		refusal := v1alpha1.Refusal{Cluster: d.Spec.Cluster, Outcome: outcome, Count: 1, Last: metav1.NewTime(s.Clock.Now())}
+		if outcome == v1alpha1.OutcomeAdmissionTimeout {
+			refusal.Domain = d.Spec.Domain
+		}
 		at := slices.IndexFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool { return r.Cluster == refusal.Cluster })
 		if at < 0 {
 			d.Status.Refusals = append(d.Status.Refusals, refusal)

@@ -97,10 +97,12 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 		d := dispatch.Decide(job, w.policies, w.workers)
 		decision = &d
 		result.Dispatch.Status.Explanation = dispatch.Explain(job, w.policies, w.workers)
+		w.noteDomains(job, result.Dispatch.Status.Explanation)
 	}
 	if decision.Policy != nil {
 		result.Policy = decision.Policy.Name
 	}
+	result.Dispatch.Spec.PodSets = job.PodSetsIn(decision.Cluster, decision.Domain)
 	w.record(result.Dispatch, *decision)
 	if trainJob.UID == "" {
 		result.Equals = equals(result.Dispatch)
@@ -108,10 +110,20 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 	result.Before = w.waiting.Before(client.ObjectKeyFromObject(result.Dispatch), job.Priority)
 	for i := range w.workers {
 		if w.workers[i].Name == decision.Cluster {
-			fleet.Place(&w.workers[i], job.PodSets)
+			fleet.Place(&w.workers[i], result.Dispatch.Spec.PodSets)
 		}
 	}
 	return result, nil
+}
+
+// noteDomains notes the workers whose status shows no node with the label of a job's topology.
+func (w *world) noteDomains(job dispatch.Job, explanation []v1alpha1.ClusterExplanation) {
+	for _, line := range explanation {
+		if line.Reason == v1alpha1.ReasonNoDomain {
+			w.note("the status of WorkerCluster %q shows no node with the label %s: of a worker with nodes of very many kinds, "+
+				"labels with many values are left out there", line.Cluster, job.Topology.Label)
+		}
+	}
 }
 
 // job collects what a decision about a job needs. If it returns a decision, the job waits whatever the workers have.
@@ -185,7 +197,7 @@ func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	if decision.Cluster != "" {
 		condition.Status = metav1.ConditionTrue
 		d.Status.Phase = v1alpha1.PhasePending
-		d.Spec.Cluster, d.Spec.Attempt = decision.Cluster, 1
+		d.Spec.Cluster, d.Spec.Attempt, d.Spec.Domain = decision.Cluster, 1, decision.Domain
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, decision.Message)
 	}
 	d.Status.Conditions = []metav1.Condition{condition}

@@ -42,6 +42,8 @@ type assignment struct {
 	clusterID types.UID
 	attempt   int32
 	podSets   []v1alpha1.PodSet
+	// domain is where on the worker the pods run that belong together, nil if they may run anywhere. podSets select it.
+	domain *v1alpha1.Domain
 	// queue is the LocalQueue into which the copy comes. The name is empty if there is none, or if a Dispatch does not
 	// say.
 	queue    types.NamespacedName
@@ -83,7 +85,7 @@ func assignmentOf(d *v1alpha1.Dispatch, now time.Time) *assignment {
 	}
 	return &assignment{
 		key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, uid: d.Spec.TrainJob.UID, worker: d.Spec.Cluster,
-		clusterID: d.Spec.ClusterID, attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, queue: local, priority: d.Spec.Priority,
+		clusterID: d.Spec.ClusterID, attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, domain: d.Spec.Domain, queue: local, priority: d.Spec.Priority,
 		since: sinceOf(d), eviction: d.Spec.Eviction, evictedAt: evictedAtOf(d, now),
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 // Elsewhere waits for the next pass, because the jobs on the waiting list come first, and says then whether a placed
 // job would get room on another worker: that worker with reason Fits, or else the worker that is nearest to taking it,
-// with what it lacks. There is no reason if that is not known yet.
+// with what it lacks. There is no reason if that is not known yet. A job that excludes only a domain of the worker on
+// which it is may find its room in another domain there.
 //
 // Room that is there is promised to the job: nobody else gets it until the job is on the waiting list, ends, or
 // ReleasePromise is called.
@@ -47,9 +48,13 @@ func (d *Decider) FitsEmpty(key types.NamespacedName) bool {
 }
 
 // fits is the answer while the promise is good.
-func fits(worker v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
+func fits(worker v1alpha1.ClusterName, domain *v1alpha1.Domain) v1alpha1.ClusterExplanation {
+	where := ""
+	if domain != nil {
+		where = fmt.Sprintf(" in domain %s", domain)
+	}
 	return v1alpha1.ClusterExplanation{
-		Cluster: worker, Reason: v1alpha1.ReasonFits, Message: fmt.Sprintf("worker %s has room for the job", worker),
+		Cluster: worker, Reason: v1alpha1.ReasonFits, Message: fmt.Sprintf("worker %s has room for the job%s", worker, where), Domain: domain,
 	}
 }
 
@@ -66,21 +71,25 @@ func (f *fleet) elsewhere(list *queue.Queue, job *queue.Job, from v1alpha1.Clust
 		return v1alpha1.ClusterExplanation{} // It has left already.
 	}
 	if p := f.jobs.promisedTo(job.UID); p != nil {
-		if p.worker != from && f.snapshots[p.worker].takesJobs() {
-			return fits(p.worker)
+		if (p.worker != from || job.OnlyDomainExcluded(from)) && f.snapshots[p.worker].takesJobs() {
+			return fits(p.worker, p.domain)
 		}
 		f.unpromise(job.UID)
 	}
-	answer := list.Try(job, f, from)
+	except := from
+	if job.OnlyDomainExcluded(from) && f.snapshots[from].takesJobs() {
+		except = ""
+	}
+	answer := list.Try(job, f, except)
 	if answer.Reason != v1alpha1.ReasonFits {
 		return answer
 	}
 	local := dispatch.QueueOf(&job.Job, f.object(answer.Cluster).Spec.Kueue.WorkerQueue)
 	f.promise(&assignment{
-		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSetsOn(answer.Cluster), queue: local,
-		priority: job.Priority, promised: true,
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, queue: local,
+		podSets: job.PodSetsIn(answer.Cluster, answer.Domain), domain: answer.Domain, priority: job.Priority, promised: true,
 	})
-	return fits(answer.Cluster)
+	return fits(answer.Cluster, answer.Domain)
 }
 
 // promise takes the room for a job that is to leave its worker.

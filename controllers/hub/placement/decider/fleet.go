@@ -141,7 +141,7 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	worker := f.object(decision.Cluster)
 	f.assign(&assignment{
 		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
-		podSets: job.PodSetsOn(decision.Cluster), queue: dispatch.QueueOf(&job.Job, worker.Spec.Kueue.WorkerQueue), priority: job.Priority, since: f.clock.Now(),
+		podSets: job.PodSetsIn(decision.Cluster, decision.Domain), domain: decision.Domain, queue: dispatch.QueueOf(&job.Job, worker.Spec.Kueue.WorkerQueue), priority: job.Priority, since: f.clock.Now(),
 		grant: &Grant{Job: job, Decision: decision, Worker: worker},
 	})
 }

@@ -114,7 +114,7 @@ func (n *freeNodes) free(jobs []*assignment, without map[types.NamespacedName]bo
 		if n.quota != nil {
 			nodes = n.charge(nodes, a)
 		}
-		if rest := unbound(a.podSets, n.inventory.Gangs[a.key]); len(rest) > 0 {
+		if rest := unbound(a.podSets, n.podsOf(a)); len(rest) > 0 {
 			nodes = nodes.Spread(rest)
 			queued++
 		}
@@ -169,6 +169,15 @@ func (n *freeNodes) charge(nodes *dispatch.Nodes, a *assignment) *dispatch.Nodes
 		local = types.NamespacedName{Namespace: a.key.Namespace, Name: queue}
 	}
 	return nodes.Charge(local, a.podSets)
+}
+
+// podsOf returns the pods of a job that have been seen, by PodSet. The pods that a job has in the domain that it is to
+// leave are not in the domain that is promised to it.
+func (n *freeNodes) podsOf(a *assignment) map[string]capacity.GangPods {
+	if a.promised && a.domain != nil && !a.isNomination() {
+		return nil
+	}
+	return n.inventory.Gangs[a.key]
 }
 
 // unbound is the part of a demand whose pods have not been seen. A pod that has succeeded does not come back.

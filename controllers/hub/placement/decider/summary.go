@@ -38,7 +38,7 @@ func Summarize(d *Decider) Summary {
 		}
 		for _, line := range d.Explain(&jobs[i]) {
 			switch line.Reason {
-			case v1alpha1.ReasonInsufficientResources, v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonReserved:
+			case v1alpha1.ReasonInsufficientResources, v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonNoDomain, v1alpha1.ReasonReserved:
 			default:
 				continue
 			}

@@ -58,6 +58,8 @@ type Demand struct {
 	Runtime string
 	// PriorityClasses are the classes that the pod templates name, in the order of the PodSets.
 	PriorityClasses []PriorityClass
+	// Topologies are what the pod templates say to Kueue about their topology, in the order of the PodSets.
+	Topologies []PodTopology
 }
 
 // Deriver derives demands.
@@ -124,6 +126,9 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 			return Demand{}, err
 		}
 		demand.PodSets = append(demand.PodSets, podSet)
+		if topology, is := podTopology(podSet.Name, jobSet.ReplicatedJobs[i].Template.Spec.Template); is {
+			demand.Topologies = append(demand.Topologies, topology)
+		}
 		if name := pod.PriorityClassName; name != "" {
 			demand.PriorityClasses = append(demand.PriorityClasses, PriorityClass{ReplicatedJob: podSet.Name, Name: name})
 		}
