@@ -45,8 +45,13 @@ func HubFlavors(jobs []trainer.ReplicatedJobPatch) *trainer.RuntimePatch {
 	if len(jobs) == 0 {
 		return nil
 	}
+	return onNodesBy(HubFlavorsManager, jobs)
+}
+
+// onNodesBy returns the entry of a manager with what OnNodes has returned.
+func onNodesBy(manager string, jobs []trainer.ReplicatedJobPatch) *trainer.RuntimePatch {
 	return &trainer.RuntimePatch{
-		Manager: HubFlavorsManager,
+		Manager: manager,
 		TrainingRuntimeSpec: &trainer.TrainingRuntimeSpecPatch{Template: &trainer.JobSetTemplatePatch{
 			Spec: &trainer.JobSetSpecPatch{ReplicatedJobs: jobs},
 		}},
@@ -95,15 +100,18 @@ func WithTolerations(tolerations, others []corev1.Toleration) []corev1.Toleratio
 // Kueue's entry out.
 func SetHubFlavors(job *trainer.TrainJob, flavors *trainer.RuntimePatch) {
 	job.Spec.RuntimePatches = slices.DeleteFunc(job.Spec.RuntimePatches, func(patch trainer.RuntimePatch) bool {
-		return OfHubKueue(patch.Manager)
+		return StaysOnHub(patch.Manager)
 	})
 	if flavors != nil {
 		job.Spec.RuntimePatches = append(job.Spec.RuntimePatches, *flavors)
 	}
 }
 
-// OfHubKueue is true for the managers whose entries no copy gets from its job. A user can write either.
-func OfHubKueue(manager string) bool { return manager == KueueManager || manager == HubFlavorsManager }
+// StaysOnHub is true for the managers whose entries no copy gets from its job: Kueue and Trainyard's own. A user can
+// write each of them.
+func StaysOnHub(manager string) bool {
+	return manager == KueueManager || manager == HubFlavorsManager || manager == TopologyManager
+}
 
 // KueueFlavors is FlavorsOf the entry of Kueue in a job.
 func KueueFlavors(job *trainer.TrainJob) *trainer.RuntimePatch {

@@ -116,7 +116,7 @@ func digestOf(spec map[string]any) string {
 		entries = slices.DeleteFunc(slices.Clone(entries), func(entry any) bool {
 			fields, _ := entry.(map[string]any)
 			manager, _ := fields["manager"].(string)
-			return OfHubKueue(manager)
+			return StaysOnHub(manager)
 		})
 		if spec[patches] = entries; len(entries) == 0 {
 			delete(spec, patches)

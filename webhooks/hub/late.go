@@ -92,7 +92,7 @@ func uncopiedFields(old, job *trainer.TrainJob) (changed []uncopied) {
 func patchesByManager(job *trainer.TrainJob) map[string]trainer.RuntimePatch {
 	all := map[string]trainer.RuntimePatch{}
 	for _, patch := range job.Spec.RuntimePatches {
-		if !trainjobs.OfHubKueue(patch.Manager) {
+		if !trainjobs.StaysOnHub(patch.Manager) {
 			all[patch.Manager] = patch
 		}
 	}

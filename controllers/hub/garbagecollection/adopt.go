@@ -5,12 +5,14 @@ package garbagecollection
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -39,6 +41,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority,
 	}
 	a.fillDemand(ctx, hub.Job, &found)
+	fillDomain(copy, &found)
 	record.Adopt(d, found)
 	var err error
 	if hub.Dispatch == nil {
@@ -63,6 +66,23 @@ func (a adopter) fillDemand(ctx context.Context, job *unstructured.Unstructured,
 		return
 	}
 	found.PodSets, found.Priority = podSets, priority
+}
+
+// fillDomain fills in the domain that the pods of a copy select.
+func fillDomain(copy *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
+	domain, jobs := trainjobs.DomainOf(copy)
+	if domain == nil {
+		return
+	}
+	found.Domain, found.PodSets = domain, (&v1alpha1.DispatchSpec{PodSets: found.PodSets}).DeepCopy().PodSets
+	for i := range found.PodSets {
+		if set := &found.PodSets[i]; slices.Contains(jobs, set.Name) {
+			if set.NodeSelector == nil {
+				set.NodeSelector = map[string]string{}
+			}
+			set.NodeSelector[domain.Label] = domain.Value
+		}
+	}
 }
 
 // localQueueOf is the LocalQueue that the label of a copy names, nil if there is no label.

@@ -38,7 +38,7 @@ func newCopy(
 	}
 	copy.SetLabels(merged(own, labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
-	copy.Object["spec"] = newSpec(job, policy.Rules().HubFlavors == v1alpha1.HubFlavorsPropagate, dispatch.Spec.PodSets)
+	copy.Object["spec"] = newSpec(job, dispatch, policy.Rules().HubFlavors == v1alpha1.HubFlavorsPropagate)
 	return copy
 }
 
@@ -63,21 +63,39 @@ func sourceOf(job *unstructured.Unstructured) string {
 
 // newSpec is the spec that the copy of job is created with. The entry of the hub's Kueue stays on the hub: it names the
 // hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
-// entry says about nodes, beside what the podSets of its Dispatch tolerate without it.
-func newSpec(job *unstructured.Unstructured, flavors bool, podSets []v1alpha1.PodSet) map[string]any {
+// entry says about nodes, beside what the podSets of its Dispatch tolerate without it. Pods that belong together select
+// the domain that the Dispatch names.
+func newSpec(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, flavors bool) map[string]any {
 	spec := runtime.DeepCopyJSON(trainjobs.Spec(job))
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
-	if patches, ok := spec[fieldPatches].([]any); ok {
-		if patches = sentPatches(patches, flavors, podSets); len(patches) == 0 {
-			delete(spec, fieldPatches)
-		} else {
-			spec[fieldPatches] = patches
-		}
+	patches, _ := spec[fieldPatches].([]any)
+	patches = sentPatches(patches, flavors, dispatch.Spec.PodSets)
+	if domain := domainPatch(dispatch); domain != nil {
+		patches = append(patches, domain)
+	}
+	if spec[fieldPatches] = patches; len(patches) == 0 {
+		delete(spec, fieldPatches)
 	}
 	return spec
+}
+
+// domainPatch returns the entry that keeps pods in the domain of a Dispatch, nil if it names none.
+func domainPatch(dispatch *v1alpha1.Dispatch) map[string]any {
+	if dispatch.Spec.Domain == nil {
+		return nil
+	}
+	patch := trainjobs.DomainPatch(*dispatch.Spec.Domain, dispatch.Spec.PodSets)
+	if patch == nil {
+		return nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(patch)
+	if err != nil {
+		return nil // It is made of strings.
+	}
+	return fields
 }
 
 // sentPatches are the runtimePatches of a job that its copy gets.
@@ -87,7 +105,7 @@ func sentPatches(patches []any, flavors bool, podSets []v1alpha1.PodSet) []any {
 	if flavors && kueue >= 0 {
 		nodes = nodesOfFlavors(patches[kueue], podSets)
 	}
-	sent := slices.DeleteFunc(patches, func(patch any) bool { return trainjobs.OfHubKueue(managerOf(patch)) })
+	sent := slices.DeleteFunc(patches, func(patch any) bool { return trainjobs.StaysOnHub(managerOf(patch)) })
 	if nodes != nil {
 		sent = append(sent, nodes)
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -162,6 +163,52 @@ func TestNewCopyWithFlavors(t *testing.T) {
 			check.Diff(t, test.want, specOf(newCopy(job, dispatch, policy, "hub", nil))["runtimePatches"],
 				"newCopy(): "+test.reason)
 			check.Diff(t, before.Object, job.Object, "newCopy changed the hub's job, which the cache owns")
+		})
+	}
+}
+
+// The pods that belong together select the domain of the Dispatch, whatever the job itself says.
+func TestNewCopyInDomain(t *testing.T) {
+	onNodes := func(manager, name, value string) any {
+		return map[string]any{"manager": manager, "trainingRuntimeSpec": map[string]any{"template": map[string]any{"spec": map[string]any{
+			"replicatedJobs": []any{map[string]any{"name": name, "template": map[string]any{"spec": map[string]any{"template": map[string]any{
+				"spec": map[string]any{"nodeSelector": map[string]any{"rack": value}},
+			}}}}},
+		}}}}
+	}
+	users, forged := map[string]any{"manager": "a.dev/b"}, onNodes("trainyard.dev/topology", "node", "r9")
+	for name, test := range map[string]struct {
+		reason  string
+		patches []any
+		domain  *v1alpha1.Domain
+		want    any
+	}{
+		"None":   {reason: "the pods may run anywhere", patches: []any{users, forged}, want: []any{users}},
+		"Domain": {reason: "only the trainers were counted there", domain: &v1alpha1.Domain{Label: "rack", Value: "r1"}, want: []any{onNodes("trainyard.dev/topology", "node", "r1")}},
+		"Forged": {
+			reason: "the entry is not for users", patches: []any{forged, users}, domain: &v1alpha1.Domain{Label: "rack", Value: "r1"},
+			want: []any{users, onNodes("trainyard.dev/topology", "node", "r1")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := testJob("origin", func(job *unstructured.Unstructured) {
+				job.Object["spec"] = map[string]any{}
+				if test.patches != nil {
+					job.Object["spec"] = map[string]any{"runtimePatches": test.patches}
+				}
+			})
+			dispatch := testDispatch()
+			dispatch.Spec.Domain = test.domain
+			dispatch.Spec.PodSets = []v1alpha1.PodSet{
+				{Name: "model-initializer", NodeSelector: map[string]string{"disk": "fast"}}, {Name: "node", NodeSelector: map[string]string{"rack": "r1"}},
+			}
+			copy := newCopy(job, dispatch, nil, "hub", nil)
+			check.Diff(t, test.want, specOf(copy)["runtimePatches"], test.reason)
+			domain, jobs := trainjobs.DomainOf(copy)
+			check.Diff(t, test.domain, domain, "what a hub that has forgotten the Dispatch reads")
+			if domain != nil {
+				check.Diff(t, []string{"node"}, jobs, "the replicated jobs in the domain")
+			}
 		})
 	}
 }

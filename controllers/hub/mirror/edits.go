@@ -94,15 +94,16 @@ func compared(spec map[string]any) map[string]any {
 }
 
 // patchesOf returns the runtimePatches of a spec by manager, without their times. It leaves out the entry of Kueue and
-// the entry of the hub's flavors: a copy keeps the flavors with which it was created.
+// the entry of the hub's flavors: a copy keeps the flavors with which it was created. Its domain is compared: the Dispatch says it.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
-		if fields, ok := patch.(map[string]any); ok && !trainjobs.OfHubKueue(managerOf(patch)) {
+		manager := managerOf(patch)
+		if fields, ok := patch.(map[string]any); ok && (!trainjobs.StaysOnHub(manager) || manager == trainjobs.TopologyManager) {
 			fields = maps.Clone(fields)
 			delete(fields, "time")
-			byManager[managerOf(patch)] = fields
+			byManager[manager] = fields
 		}
 	}
 	return byManager

@@ -40,7 +40,7 @@ func (a *announcer) uncopied() {
 	if trainjobs.Suspended(a.seen.job) {
 		return // The next copy has the change.
 	}
-	if names := uncopied(newSpec(a.seen.job, false, nil), specOf(a.seen.copy)); len(names) > 0 {
+	if names := uncopied(newSpec(a.seen.job, a.seen.dispatch, false), specOf(a.seen.copy)); len(names) > 0 {
 		a.record(corev1.EventTypeWarning, "ChangeNotCopied",
 			"The copy on worker %q does not get the change of %s, because it was made before; to bring the change to a new copy, "+
 				"suspend the TrainJob, and resume it", a.cluster, strings.Join(names, ", "))
@@ -57,6 +57,8 @@ func uncopied(wanted, found map[string]any) []string {
 		}
 	}
 	want, got := patchesOf(wanted), patchesOf(found)
+	delete(want, trainjobs.TopologyManager) // The user does not set it.
+	delete(got, trainjobs.TopologyManager)
 	for _, manager := range slices.Sorted(maps.Keys(union(want, got))) {
 		if differs(want[manager], got[manager]) {
 			names = append(names, edit{path: []string{fieldPatches, manager}}.String())

@@ -1,0 +1,35 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
+)
+
+// The domain of a copy that the hub has no record of is read from the copy, and its pods count there.
+func TestFillDomain(t *testing.T) {
+	domain := v1alpha1.Domain{Label: "rack", Value: "r1"}
+	placed := []v1alpha1.PodSet{{Name: "model-initializer"}, {Name: "node", NodeSelector: map[string]string{"gpu": "h100", "rack": "r1"}}}
+	entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(trainjobs.DomainPatch(domain, placed))
+	check.Must(t, err)
+	copy := trainjobs.New()
+	copy.Object["spec"] = map[string]any{"runtimePatches": []any{map[string]any{"manager": "user.dev/own"}, entry}}
+
+	derived := []v1alpha1.PodSet{{Name: "model-initializer"}, {Name: "node", NodeSelector: map[string]string{"gpu": "h100"}}}
+	found := v1alpha1.DispatchSpec{PodSets: derived}
+	fillDomain(copy, &found)
+	check.Diff(t, v1alpha1.DispatchSpec{Domain: &domain, PodSets: placed}, found, "what is put on record")
+	check.Equal(t, 1, len(derived[1].NodeSelector), "the demand of the job is not changed")
+
+	copy.Object["spec"] = map[string]any{"runtimePatches": []any{map[string]any{"manager": "user.dev/own"}}}
+	found = v1alpha1.DispatchSpec{PodSets: derived}
+	fillDomain(copy, &found)
+	check.Diff(t, v1alpha1.DispatchSpec{PodSets: derived}, found, "a copy without a domain")
+}
