@@ -77,6 +77,17 @@ func TestGroups(t *testing.T) {
 				{Nodes: 1, Labels: h100("topology.kubernetes.io/zone", "c"), Memory: memory + 2},
 			},
 		},
+		"Cliques": {
+			reason: "A job may require an NVLink domain, even if there is one node in each.",
+			nodes: three(func(i int, node *capacity.NodeState) {
+				node.Labels["nvidia.com/gpu.clique"] = string(rune('a' + i))
+			}),
+			want: []group{
+				{Nodes: 1, Labels: h100("nvidia.com/gpu.clique", "a"), Memory: memory},
+				{Nodes: 1, Labels: h100("nvidia.com/gpu.clique", "b"), Memory: memory + 1},
+				{Nodes: 1, Labels: h100("nvidia.com/gpu.clique", "c"), Memory: memory + 2},
+			},
+		},
 		"SomeLabelled": {
 			reason: "A label that some have tells them apart.",
 			nodes: three(func(i int, node *capacity.NodeState) {

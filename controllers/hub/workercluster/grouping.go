@@ -74,7 +74,8 @@ func (u *labelUse) namesNodes(table accelerators.Table) bool {
 	switch {
 	case u.key == corev1.LabelHostname:
 		return true
-	case strings.HasPrefix(u.key, "topology.kubernetes.io/"), u.key == corev1.LabelInstanceTypeStable, table.IsProduct(u.key):
+	case strings.HasPrefix(u.key, "topology.kubernetes.io/"), u.key == corev1.LabelInstanceTypeStable, table.IsProduct(u.key),
+		strings.HasSuffix(u.key, "/gpu.clique"):
 		return false
 	}
 	return u.nodes >= 3 && len(u.values) == u.nodes

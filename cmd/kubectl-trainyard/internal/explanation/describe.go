@@ -65,6 +65,9 @@ func head(b *bytes.Buffer, f Observation) {
 	line("Queue", f.queue())
 	if d := f.Dispatch; d != nil {
 		line("Decision", d.Annotations[v1alpha1.AnnotationDecision])
+		if d.Spec.Domain != nil {
+			line("Domain", d.Spec.Domain.String())
+		}
 		if d.Spec.Attempt > 0 {
 			line("Attempt", fmt.Sprint(d.Spec.Attempt))
 		}

@@ -216,6 +216,26 @@ Warnings:
   60s ago     Restarted   on worker west: two lines
 `,
 		},
+		"InDomain": {
+			reason: "where on the worker its pods are together",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
+				d.Spec.Domain = &v1alpha1.Domain{Label: "nvidia.com/gpu.clique", Value: "a.1"}
+				d.Status.History = nil
+			}, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")))},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Running on worker west
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Domain:       nvidia.com/gpu.clique=a.1
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+`,
+		},
 		"Running": {
 			reason:      "why it is there, and where it was before",
 			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")))},

@@ -54,6 +54,21 @@ status:
 `, name, nodes)
 }
 
+// racks is a worker with one free node in rack r1 and three in r2, with 8 GPUs each.
+const racks = `
+apiVersion: trainyard.dev/v1alpha1
+kind: WorkerCluster
+metadata: {name: racks}
+spec: {connection: {kubeconfigPath: /kubeconfig}}
+status:
+  conditions: [{type: Ready, status: "True", reason: Connected, message: "", lastTransitionTime: null}]
+  nodeGroups:
+  - {resource: nvidia.com/gpu, nodes: 1, labels: {rack: r1}, allocatable: {cpu: 64, nvidia.com/gpu: 8, pods: 110}, free: [
+      {gpus: 8, nodes: 1, free: {cpu: 60, nvidia.com/gpu: 8, pods: 100}}]}
+  - {resource: nvidia.com/gpu, nodes: 3, labels: {rack: r2}, allocatable: {cpu: 64, nvidia.com/gpu: 8, pods: 110}, free: [
+      {gpus: 8, nodes: 3, free: {cpu: 60, nvidia.com/gpu: 8, pods: 100}}]}
+`
+
 // job returns a job with this number of nodes that take 8 GPUs each. more is more of it, in YAML's flow style.
 func job(name string, nodes int, more ...string) string {
 	more = append(more, "", "")
@@ -103,7 +118,24 @@ func TestDecisions(t *testing.T) {
 		"NoWorkers": {
 			reason: "workers may be missing", documents: []string{torch, job("a", 1)}, want: []string{"a  0 NoWorkers"},
 		},
-		"Pin":       {reason: "the job's annotation", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2, pinned)}, want: []string{"a small 0 Placed"}},
+		"Pin": {reason: "the job's annotation", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2, pinned)}, want: []string{"a small 0 Placed"}},
+		"Topology": {
+			reason:    "a job takes its room in its domain, and the next one gets another",
+			documents: []string{torch, racks, job("a", 2, `annotations: {trainyard.dev/topology: required=rack}`), job("b", 2, `annotations: {trainyard.dev/topology: required=rack}`), job("c", 2)},
+			want:      []string{"a racks 0 Placed rack=r2", "b  0 NoFit", "c racks 0 Placed"},
+		},
+		"NoDomain": {
+			reason:    "the status may leave the label out",
+			documents: []string{torch, worker("small", 2), job("a", 2, `annotations: {trainyard.dev/topology: required=rack}`)},
+			want:      []string{"a  0 NoFit"},
+			notes: []string{`the status of WorkerCluster "small" shows no node with the label rack: of a worker with nodes of very many kinds, ` +
+				`labels with many values are left out there`},
+		},
+		"BadTopology": {
+			reason:    "the annotation means nothing",
+			documents: []string{torch, worker("small", 2), job("a", 2, `annotations: {trainyard.dev/topology: rack}`)},
+			want:      []string{"a  0 InvalidTopology"},
+		},
 		"Policy":    {reason: "the policy's selector and scores", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2), policy("p", "scoring: [{name: MostAllocated}]")}, want: []string{"a small 0 Placed p"}},
 		"NoPolicy":  {reason: "no policy is the job's", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {selector: {matchLabels: {a: b}}}")}, want: []string{"a  0 NoPolicy"}},
 		"Namespace": {reason: "the labels of the namespace", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {namespaceSelector: {matchLabels: {team: llm}}}"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: research, labels: {team: llm}}"}, want: []string{"a small 0 Placed p"}},
@@ -161,6 +193,9 @@ status: {phase: Pending}`},
 			for _, r := range outcome.Results {
 				d := r.Dispatch
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %d %s %s", d.Name, d.Spec.Cluster, d.Spec.Priority, d.Status.Reason, r.Policy)))
+				if d.Spec.Domain != nil {
+					got[len(got)-1] += " " + d.Spec.Domain.String()
+				}
 			}
 			check.Diff(t, tc.want, got, tc.reason)
 			check.Diff(t, tc.notes, outcome.Notes, fmt.Sprintf("notes, %s", tc.reason))
