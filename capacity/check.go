@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity/devices"
 )
@@ -18,11 +19,17 @@ import (
 // hub does not trust the worker's API server to have applied the schema of the CRD: the worker may lie, or have an
 // older CRD.
 func check(report *v1alpha1.CapacityReport) error {
-	resources := names[corev1.ResourceName]{}
+	resources, ports := names[corev1.ResourceName]{}, 0
 	for i, name := range report.Resources {
+		if hostports.Is(name) {
+			ports++
+		}
 		if err := resources.add(name, name == ""); err != nil {
 			return fmt.Errorf("resources[%d]: %w", i, err)
 		}
+	}
+	if most := hostports.Max + 1; ports > most { // One is hostports.Others.
+		return fmt.Errorf("resources: %d host ports, and %d are allowed", ports, most)
 	}
 	labels := names[string]{}
 	for i, l := range report.Labels {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresource "k8s.io/component-helpers/resource"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -25,7 +26,7 @@ type NodeState struct {
 	// Schedulable is true when the node is Ready and not cordoned.
 	Schedulable bool
 	// Allocatable is what the node has. Used is the sum of the requests of the pods that are bound to it and not over. A
-	// pod that is being deleted still counts. "pods" is the number of pods.
+	// pod that is being deleted still counts. "pods" is the number of pods. Used also has host ports, see package hostports.
 	Allocatable, Used Resources
 	// Gangs is the part of Used that pods of JobSets use, by the JobSet's namespace and name. Nil without such pods.
 	Gangs map[types.NamespacedName]Resources
@@ -171,9 +172,10 @@ func PodRequests(pod *corev1.Pod) corev1.ResourceList {
 	})
 }
 
-// requestsOf returns what a pod counts for on its node: its requests, plus 1 for "pods".
+// requestsOf returns what a pod counts for on its node: its requests, its host ports, and 1 for "pods".
 func requestsOf(pod *corev1.Pod) Resources {
 	resources := resourcesOf(PodRequests(pod))
 	resources[corev1.ResourcePods] = 1
+	maps.Copy(resources, hostports.Amounts(hostports.Of(&pod.Spec)))
 	return resources
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -231,6 +232,7 @@ func nodesOf(report *v1alpha1.CapacityReport, group *v1alpha1.ReportedNodeGroup)
 	if err != nil {
 		return nil, err
 	}
+	maps.DeleteFunc(allocatable, func(name corev1.ResourceName, _ int64) bool { return hostports.Is(name) }) // No node lists them.
 	nodes := make([]*NodeState, 0, len(group.Rows))
 	for i := range group.Rows {
 		row := &group.Rows[i]

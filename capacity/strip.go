@@ -9,7 +9,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// StripPod keeps the fields of a pod that placement needs: its identity, node, requests and phase.
+// StripPod keeps the fields of a pod that placement needs: its identity, node, requests, host ports and phase.
 func StripPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {
@@ -34,7 +34,7 @@ func StripPod(in any) (any, error) {
 	return stripped, nil
 }
 
-// stripContainers keeps the requests, and the restart policy by which the scheduler recognises sidecars.
+// stripContainers keeps the requests, the host ports, and the restart policy by which the scheduler recognises sidecars.
 func stripContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) == 0 {
 		return nil
@@ -43,8 +43,21 @@ func stripContainers(containers []corev1.Container) []corev1.Container {
 	for i := range containers {
 		stripped = append(stripped, corev1.Container{
 			Name: containers[i].Name, RestartPolicy: containers[i].RestartPolicy,
-			Resources: corev1.ResourceRequirements{Requests: containers[i].Resources.Requests},
+			Resources: corev1.ResourceRequirements{Requests: containers[i].Resources.Requests}, Ports: stripPorts(containers[i].Ports),
 		})
+	}
+	return stripped
+}
+
+// stripPorts keeps the host ports. The API server has set them for pods with hostNetwork.
+func stripPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
+	var stripped []corev1.ContainerPort
+	for i := range ports {
+		if ports[i].HostPort != 0 {
+			stripped = append(stripped, corev1.ContainerPort{
+				HostPort: ports[i].HostPort, Protocol: ports[i].Protocol, HostIP: ports[i].HostIP,
+			})
+		}
 	}
 	return stripped
 }

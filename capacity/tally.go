@@ -32,6 +32,7 @@ type Tally struct {
 		snapshot   *Snapshot
 		quota      *quotaCount // quota is nil unless quota is counted.
 		uncounted  []string
+		ports      hostPortCount
 		names      []string // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
 	}
 }
@@ -72,6 +73,7 @@ func NewTally() *Tally {
 	t.locked.nodes = map[string]*node{}
 	t.locked.pods = map[types.NamespacedName]countedPod{}
 	t.locked.gangs = map[types.NamespacedName]*gang{}
+	t.locked.ports = hostPortCount{}
 	return t
 }
 
@@ -99,8 +101,13 @@ func (t *Tally) Snapshot() *Snapshot {
 		Quota:      l.quota.share(),
 		Uncounted:  l.uncounted,
 	}
+	counted := l.ports.counted()
 	for _, name := range l.names {
-		s.Nodes = append(s.Nodes, l.nodes[name].share(t.gangOfLocked))
+		node := l.nodes[name].share(t.gangOfLocked)
+		if counted != nil {
+			node = withCountedPorts(node, counted)
+		}
+		s.Nodes = append(s.Nodes, node)
 	}
 	for key, g := range l.gangs {
 		if g.shared == nil {
@@ -233,6 +240,7 @@ func (t *Tally) countLocked(p countedPod, sign int32) {
 	if p.bound {
 		n := t.nodeLocked(p.node)
 		n.count(p, sign)
+		t.locked.ports.add(p.requests, int(sign))
 		t.forgetLocked(p.node, n)
 	}
 	if p.gang.Name == "" || (!p.bound && !p.succeeded) {

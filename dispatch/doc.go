@@ -11,9 +11,9 @@
 // # What fits
 //
 // A gang fits a worker if each of its pods has a place on a node as it is now: 8 pods of 8 GPUs do not fit on 64 nodes
-// with one free GPU each. The package judges free amounts, node selector, required node affinity and taints as the
-// scheduler does. It does not look at pod affinity, topology spread, volumes and host ports. So the pods of a job may
-// still wait on a worker that the job fits. Initializers run before the other pods, and the package fits the two phases
+// with one free GPU each. The package judges free amounts, host ports, node selector, required node affinity and taints
+// as the scheduler does. It does not look at pod affinity, topology spread and volumes. So the pods of a job may still
+// wait on a worker that the job fits. Initializers run before the other pods, and the package fits the two phases
 // separately. Nodes.Fit says how exact this is.
 //
 // A job with a Topology is tried in the domains of each worker: the nodes that have the same value of a label. A chosen

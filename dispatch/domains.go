@@ -125,6 +125,7 @@ func (s *domainSearch) survey(n *Nodes) {
 		return
 	}
 	g := s.together
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	for i := range g.phases {
 		for j := range g.phases[i].pods {

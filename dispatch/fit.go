@@ -20,14 +20,18 @@ import (
 // orders (see placement.search), and may miss a gang that a full search places. TestFitMissRate compares the two.
 func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 	g := newGang(podSets)
-	if g.fits(n) {
+	if n = n.withPorts(g.hostPorts); g.fits(n) {
 		return nil
 	}
 	return g.shortfall(n)
 }
 
-// fits is Fit without the reason.
+// fits is Fit without the reason. Afterwards the gang is bound to n.
 func (g *gang) fits(n *Nodes) bool {
+	if wide := n.withPorts(g.hostPorts); wide != n {
+		defer g.bind(n)
+		n = wide
+	}
 	g.bind(n)
 	if !g.fitsQuota(n) {
 		return false

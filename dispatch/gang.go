@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2" //nolint:depguard // Only for the type of an argument of Toleration.ToleratesTaint; nothing is logged.
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -21,7 +22,7 @@ import (
 type gang struct {
 	podSets  []v1alpha1.PodSet     // Not compiled. Quota is for whole PodSets.
 	phases   []phase               // They run one after another.
-	names    []corev1.ResourceName // Sorted. What the pods request, and "pods".
+	names    []corev1.ResourceName // Sorted. What the pods request, their host ports, and "pods".
 	total    []int64               // Per name, the largest amount that a phase needs.
 	extended []bool                // Per name, whether it is an extended resource.
 	probe    corev1.Node           // Scratch: what node affinity is matched against.
@@ -29,6 +30,8 @@ type gang struct {
 	place    placement             // Scratch.
 	levels   [maxLevels]level      // Scratch.
 	nodes    []nodesFor            // Scratch.
+
+	hostPorts []corev1.ResourceName // Sorted. The names that are host ports.
 }
 
 // phase is a set of pods that run at the same time.
@@ -89,11 +92,17 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 		for name := range podSets[i].Requests {
 			names[name] = struct{}{}
 		}
+		for name := range hostports.Amounts(podSets[i].HostPorts) {
+			names[name] = struct{}{}
+		}
 	}
 	g.names = slices.Sorted(maps.Keys(names))
 	g.extended = make([]bool, len(g.names))
 	for i, name := range g.names {
 		g.extended[i] = IsExtended(name)
+		if hostports.Is(name) {
+			g.hostPorts = append(g.hostPorts, name)
+		}
 	}
 	g.phases = make([]phase, 2)
 	for i := range podSets {
@@ -119,6 +128,7 @@ func (g *gang) compile(set *v1alpha1.PodSet) pods {
 	}
 	amounts := FromList(set.Requests)
 	amounts[corev1.ResourcePods] = 1
+	maps.Copy(amounts, hostports.Amounts(set.HostPorts))
 	for name, amount := range amounts {
 		if amount > 0 {
 			at, _ := slices.BinarySearch(g.names, name)
@@ -198,8 +208,9 @@ func (g *gang) bind(n *Nodes) {
 func (g *gang) bindPods(p *pods) {
 	p.bound = p.bound[:0]
 	for _, r := range p.requests {
-		// If no node lists "pods", the nodes take any number of pods.
-		if col := g.cols[r.name]; col >= 0 || col == noColumn && g.names[r.name] != corev1.ResourcePods {
+		// If no node lists "pods", the nodes take any number of pods. Scores do not look at host ports: see withPorts.
+		name, col := g.names[r.name], g.cols[r.name]
+		if col >= 0 || col == noColumn && name != corev1.ResourcePods && !hostports.Is(name) {
 			p.bound = append(p.bound, demand{name: r.name, col: col, amount: r.amount})
 		}
 	}

@@ -31,7 +31,7 @@ func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
-	g.hold(n, empty)
+	g.hold(n.withPorts(g.hostPorts), empty)
 	return g.place.rest()
 }
 
@@ -45,6 +45,7 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
@@ -67,6 +68,7 @@ func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 		return podsOf(podSets)
 	}
 	g := newGang(podSets)
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	var places int64
 	for i := range g.phases {

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -24,7 +25,8 @@ type NodeGroup struct {
 	// Taints of the nodes, without PreferNoSchedule.
 	Taints []corev1.Taint
 	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each
-	// pod. 0 or less: the node has the resource, but none is free. A node that does not list "pods" takes any number.
+	// pod. 0 or less: the node has the resource, but none is free. A node that does not list "pods" takes any number. A
+	// node that does not list a host port (package hostports) has it free.
 	Free Resources
 	// Count of nodes.
 	Count int
@@ -171,6 +173,8 @@ func (n *Nodes) amounts(free Resources) []int64 {
 			amounts[i] = max(amount, 0)
 		case name == corev1.ResourcePods:
 			amounts[i] = unlimited
+		case hostports.Is(name):
+			amounts[i] = hostports.Capacity(name)
 		default:
 			amounts[i] = absent
 		}

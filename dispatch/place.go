@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -22,6 +23,7 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
@@ -40,12 +42,13 @@ func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
 	for i := range g.phases {
 		all := g.phases[i].pods
-		p.sort(all)
+		p.sort(g, all)
 		p.restart()
 		for _, kind := range p.order {
 			p.spread(g, &all[kind])
@@ -184,7 +187,7 @@ const maxPermuted = 4
 // of the gangs of two kinds that fit, and 9 % with three, mostly if small pods have few nodes to go to. So it then
 // tries other orders of the largest kinds. That leaves 0.1 % and 0.3 %, and costs nothing if the first order succeeds.
 func (p *placement) search(g *gang, all []pods) bool {
-	p.sort(all)
+	p.sort(g, all)
 	p.try = append(p.try[:0], p.order...)
 	rank := make([]int, min(len(all), maxPermuted))
 	for i := range rank {
@@ -207,11 +210,11 @@ func (p *placement) search(g *gang, all []pods) bool {
 }
 
 // sort sorts the kinds of pods by the largest share that one pod takes of any resource of the largest node.
-func (p *placement) sort(all []pods) {
+func (p *placement) sort(g *gang, all []pods) {
 	share := func(i int) float64 {
 		var most float64
 		for _, d := range all[i].bound {
-			if d.col >= 0 {
+			if d.col >= 0 && !hostports.Is(g.names[d.name]) {
 				most = max(most, float64(d.amount)/float64(max(p.nodes.largest[d.col], 1)))
 			}
 		}
@@ -274,7 +277,7 @@ func sum(amounts []int64) (sum int64) {
 
 // remainder places pods that do not all fit together. It returns the first kind with pods left, and their number.
 func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
-	p.sort(all)
+	p.sort(g, all)
 	p.restart()
 	for _, i := range p.order {
 		if left = p.put(g, all[i:i+1]); left > 0 {
@@ -357,7 +360,7 @@ func (p *placement) clone(amounts []int64) []int64 {
 func (p *placement) share(free []int64) float64 {
 	var share float64
 	for col, amount := range free {
-		if amount > 0 && p.nodes.names[col] != corev1.ResourcePods {
+		if amount > 0 && p.nodes.names[col] != corev1.ResourcePods && !hostports.Is(p.nodes.names[col]) {
 			share += float64(amount) / float64(p.nodes.largest[col])
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -258,6 +259,9 @@ func (s *site) mayBeEnough(i, j int) bool {
 	}
 	for name, amount := range s.gang.total {
 		resource := s.gang.names[name]
+		if hostports.Is(resource) {
+			continue // Nodes without a column have the port free, and the sum over nodes says little.
+		}
 		base, a, b := s.base.Free(resource), s.freed[i].Free(resource), s.freed[j].Free(resource)
 		if s.base.column(resource) >= 0 && a != unlimited && b != unlimited && a-base < amount-b {
 			return false
@@ -287,7 +291,8 @@ func (s *site) many() []int {
 func (s *site) share(n *Nodes) float64 {
 	var share float64
 	for name, amount := range s.gang.total {
-		if free := n.Free(s.gang.names[name]); amount > 0 && free != unlimited {
+		resource := s.gang.names[name]
+		if free := n.Free(resource); amount > 0 && free != unlimited && !hostports.Is(resource) {
 			share += float64(free) / float64(amount)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -67,19 +68,26 @@ func (r Resources) AddTimes(other Resources, count int) {
 }
 
 // Sub subtracts the other amounts from r. An amount may become negative, as on an overcommitted node. Sub ignores
-// resources that r does not have, so a node does not get a resource that it does not list.
+// resources that r does not have, so a node does not get a resource that it does not list. Every node has host ports.
 func (r Resources) Sub(other Resources) {
 	for name, amount := range other {
-		if _, has := r[name]; has {
-			r[name] = sumUpTo(r[name], -max(amount, -math.MaxInt64))
+		had, has := r[name]
+		if !has && hostports.Is(name) {
+			had, has = hostports.Capacity(name), true
+		}
+		if has {
+			r[name] = sumUpTo(had, -max(amount, -math.MaxInt64))
 		}
 	}
 }
 
 // format returns an amount as people write it: "8 nvidia.com/gpu", "500m cpu", "8Gi memory".
 func format(name corev1.ResourceName, amount int64) string {
-	if name == corev1.ResourcePods {
+	switch {
+	case name == corev1.ResourcePods:
 		return formatAmount(name, amount) + plural(" pod slot", amount)
+	case hostports.Is(name):
+		return hostports.Words(name)
 	}
 	if class, claimed := strings.CutPrefix(string(name), v1alpha1.ClaimedDevices); claimed {
 		return formatAmount(name, amount) + plural(" device", amount) + " of class " + class
@@ -118,7 +126,7 @@ func isBytes(name corev1.ResourceName) bool {
 
 // IsExtended says whether a name belongs to a device plugin, such as nvidia.com/gpu.
 func IsExtended(name corev1.ResourceName) bool {
-	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
+	return strings.Contains(string(name), "/") && !hostports.Is(name) && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 // sumUpTo stops at the largest number, and at its negative, instead of wrapping around.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -197,7 +198,7 @@ func (g *gang) dominant(w *Worker) dominant {
 	most, share, extended := dominant{name: -1}, float64(0), false
 	for i, name := range g.names {
 		need, col := g.total[i], g.cols[i]
-		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !g.extended[i] {
+		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !g.extended[i] || hostports.Is(name) {
 			continue
 		}
 		free, all := w.Nodes.total[col], max(w.Allocatable[name], w.Nodes.total[col])

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/hostports"
 )
 
 // Shortfall is what a gang lacks on a worker.
@@ -21,6 +23,7 @@ type Shortfall struct {
 
 // shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
+	n = n.withPorts(g.hostPorts)
 	g.bind(n)
 	if lack := g.lackQuota(n); lack != nil {
 		lack.Message = Cut(lack.Message + g.assumption(n))
@@ -62,7 +65,13 @@ func (g *gang) lackTogether(n *Nodes, ph *phase) string {
 	}
 	slices.Sort(names)
 	for name, amount := range ph.sum {
-		if col := g.cols[name]; col >= 0 && amount > n.total[col] {
+		col := g.cols[name]
+		switch {
+		case col < 0 || amount <= n.total[col]:
+		case hostports.Is(g.names[name]):
+			nodes := (amount-n.total[col]-1)/hostports.Capacity(g.names[name]) + 1
+			lacks = append(lacks, fmt.Sprintf("%d %s with %s free", nodes, plural("node", nodes), hostports.Words(g.names[name])))
+		default:
 			lacks = append(lacks, fmt.Sprintf("%s (%s needed, %s free)", format(g.names[name], amount-n.total[col]),
 				formatAmount(g.names[name], amount), formatAmount(g.names[name], n.total[col])))
 		}
@@ -133,7 +142,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		slices.Sort(taints)
 		return "every " + nodes + " has taint " + list(slices.Compact(taints), " or ")
 	}
-	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes))
+	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + g.portsNote(n, p, takes)
 }
 
 // matching returns the classes that the pods' node selector and affinity match, or why there are none.
@@ -176,6 +185,9 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 		if len(short) > 1 {
 			return needs + "no such node"
 		}
+		if hostports.Is(n.names[short[0].col]) {
+			return needs + "no such node"
+		}
 		largest := int64(0)
 		for _, c := range takes {
 			largest = max(largest, n.peak(c)[short[0].col])
@@ -184,6 +196,9 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 	}
 	missing := p.need - found
 	room := fmt.Sprintf("; it has room for %d of %d pods", found, p.need)
+	if len(short) == 1 && hostports.Is(g.names[short[0].name]) {
+		return fmt.Sprintf("lacks %d %s with %s free", missing, plural("node", missing), g.list(short)) + room
+	}
 	if len(short) > 1 {
 		return fmt.Sprintf("lacks %d %s with at least %s free", missing, plural("node", missing), g.list(short)) + room
 	}

@@ -51,6 +51,11 @@ type PodSet struct {
 	// requests are the requests of one pod. Devices that it claims by a ResourceClaimTemplate are there as ~deviceclass/CLASS.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// hostPorts are the ports that one pod takes on its node. Absent also if an older release has written the PodSet.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	HostPorts []HostPort `json:"hostPorts,omitempty"`
 	// unmergedRequests are what a Kueue may charge for one pod instead of its requests, if that is different. A Kueue that
 	// was built with a Kubeflow Trainer before 2.3, such as Kueue 0.19, takes spec.trainer.resourcesPerNode of a TrainJob
 	// in place of the resources of the runtime. Trainer 2.3 merges the two. All resources of requests are listed, with 0

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -63,7 +64,13 @@ func shownOf(resources capacity.Resources) capacity.Resources {
 	// "cpu", "memory" and others without a domain come first. A GPU may be missing: then nothing fits.
 	slices.Sort(names)
 	shown := make(capacity.Resources, resourcesLimit)
-	for _, name := range names[:min(len(names), resourcesLimit)] {
+	kept := names[:min(len(names), resourcesLimit)]
+	// A host port that is left out would seem to be free.
+	if slices.ContainsFunc(names[len(kept):], hostports.Is) {
+		kept = kept[:len(kept)-1]
+		shown[hostports.Others] = 0
+	}
+	for _, name := range kept {
 		shown[name] = resources[name]
 	}
 	return shown

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch/accelerators"
@@ -88,12 +89,19 @@ func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.Node
 	return group
 }
 
-// leastOf returns the smaller amount of each resource that both have.
+// leastOf returns the smaller amount of each resource that both have. All nodes have host ports.
 func leastOf(a, b capacity.Resources) capacity.Resources {
 	least := make(capacity.Resources, len(a))
 	for name, amount := range a {
 		if other, has := b[name]; has {
 			least[name] = min(amount, other)
+		}
+	}
+	for _, resources := range []capacity.Resources{a, b} {
+		for name, amount := range resources {
+			if _, has := least[name]; !has && hostports.Is(name) {
+				least[name] = amount // Nodes that do not list a host port have it free.
+			}
 		}
 	}
 	return least

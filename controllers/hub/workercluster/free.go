@@ -56,7 +56,7 @@ func freeRows(nodes []*capacity.NodeState, gpu corev1.ResourceName, limit int) [
 }
 
 func freeOf(node *capacity.NodeState) capacity.Resources {
-	free := make(capacity.Resources, len(node.Allocatable))
+	free := capacity.FreePorts(node)
 	for name, amount := range node.Allocatable {
 		free[name] = max(0, amount-node.Used[name])
 	}

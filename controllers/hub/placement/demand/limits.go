@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net"
 	"strings"
 
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -67,9 +69,26 @@ func checkForm(podSet *v1alpha1.PodSet) error {
 	if faults := validation.IsValidLabelValue(string(podSet.Role)); len(faults) > 0 {
 		return fmt.Errorf("label %s of replicated job %q: %s", constants.LabelTrainJobAncestor, podSet.Name, strings.Join(faults, "; "))
 	}
+	for _, port := range podSet.HostPorts {
+		if err := checkPort(port); err != nil {
+			return fmt.Errorf("ports of replicated job %q: %w", podSet.Name, err)
+		}
+	}
 	if podSet.NodeAffinity != nil && len(podSet.NodeAffinity.NodeSelectorTerms) == 0 {
 		return fmt.Errorf("node affinity of replicated job %q: requiredDuringSchedulingIgnoredDuringExecution has no nodeSelectorTerms: give one, "+
 			"or take the affinity out", podSet.Name)
+	}
+	return nil
+}
+
+func checkPort(port v1alpha1.HostPort) error {
+	switch {
+	case port.Port > math.MaxUint16:
+		return fmt.Errorf("host port %d: give a number from 1 to %d", port.Port, math.MaxUint16)
+	case port.Protocol != corev1.ProtocolTCP && port.Protocol != corev1.ProtocolUDP && port.Protocol != corev1.ProtocolSCTP:
+		return fmt.Errorf("protocol %q of host port %d: give TCP, UDP or SCTP", port.Protocol, port.Port)
+	case port.Address != "" && net.ParseIP(port.Address) == nil:
+		return fmt.Errorf("hostIP %q of host port %d: give an IP address, or leave it out for all addresses", port.Address, port.Port)
 	}
 	return nil
 }
@@ -82,6 +101,9 @@ func limitPodSets(podSets []v1alpha1.PodSet) error {
 	var pods int64
 	for i := range podSets {
 		pods += int64(podSets[i].Count)
+		if ports := len(podSets[i].HostPorts); ports > hostports.Max {
+			return tooLarge("a pod of replicated job %q takes %d host ports, at most %d are counted", podSets[i].Name, ports, hostports.Max)
+		}
 	}
 	if pods > MaxPods {
 		return tooLarge("spec.trainer.numNodes, replicas and parallelism make %s pods, at most %d are counted", atLeast(pods), MaxPods)

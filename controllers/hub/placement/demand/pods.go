@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	podresource "k8s.io/component-helpers/resource"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 )
@@ -36,6 +37,7 @@ func podSetOf(name string, count int32, pod *corev1.PodSpec) v1alpha1.PodSet {
 		Requests:     capacity.PodRequests(&corev1.Pod{Spec: *pod}),
 		NodeSelector: pod.NodeSelector,
 		Tolerations:  pod.Tolerations,
+		HostPorts:    hostports.Of(pod),
 
 		TerminationGracePeriodSeconds: pod.TerminationGracePeriodSeconds,
 	}
