@@ -71,7 +71,8 @@ func (t *Tally) recount(change func(*devices.Counter)) (changed bool) {
 	t.devices.mu.Lock()
 	defer t.devices.mu.Unlock() // Also after a panic.
 	change(t.devices.counter)
-	counted, uncounted := t.devices.counter.Count(context.Background()), t.devices.counter.Faults()
+	counted := t.devices.counter.Count(context.Background()) //nolint:forbidigo // Event handlers have no context.
+	uncounted := t.devices.counter.Faults()
 	return t.change(func() bool {
 		changed := !slices.Equal(t.locked.uncounted, uncounted)
 		t.locked.uncounted = uncounted

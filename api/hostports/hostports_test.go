@@ -108,7 +108,7 @@ func TestPairs(t *testing.T) {
 // TestAgainstTheRule: pods that come to a node one after another are taken and refused as by the scheduler's rule.
 func TestAgainstTheRule(t *testing.T) {
 	for seed := range uint64(3000) {
-		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // A test repeats its numbers.
+		r := rand.New(rand.NewPCG(seed, 0))
 		var running []corev1.PodSpec
 		for range 5 {
 			pod := corev1.PodSpec{Containers: []corev1.Container{container(), container()}}

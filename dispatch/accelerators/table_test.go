@@ -134,11 +134,9 @@ func TestIn(t *testing.T) {
 // TestSeen: a reader of statuses counts as the manager that has written them.
 func TestSeen(t *testing.T) {
 	worker := v1alpha1.WorkerCluster{}
-	for _, group := range []v1alpha1.NodeGroup{
+	worker.Status.NodeGroups = []v1alpha1.NodeGroup{
 		{Resource: "example.com/npu", Unit: "Device"}, {Resource: "example.com/npu-2c", Unit: "Share"}, {Resource: "nvidia.com/gpu", Unit: "Share"},
 		{Resource: "example.com/vgpu"}, {Resource: "volcano.sh/vgpu-cores"}, {Resource: "amd.com/gpu"}, {},
-	} {
-		worker.Status.NodeGroups = append(worker.Status.NodeGroups, group)
 	}
 	table := accelerators.Seen([]v1alpha1.WorkerCluster{worker})
 	for name, want := range map[corev1.ResourceName]accelerators.Unit{

@@ -197,6 +197,14 @@ func (s *scene) gang(r *rand.Rand, i int) gang {
 			},
 		}}
 	}
+	if r.IntN(3) == 0 {
+		port := corev1.ContainerPort{ContainerPort: int32(29500 + r.IntN(2)), Protocol: []corev1.Protocol{"TCP", "UDP"}[r.IntN(2)]}
+		if pod.HostNetwork = r.IntN(2) == 0; !pod.HostNetwork {
+			port.HostPort = port.ContainerPort
+			port.HostIP = []string{"", "0.0.0.0", "127.0.0.1", "127.0.0.2", "::"}[r.IntN(5)]
+		}
+		container.Ports = []corev1.ContainerPort{port}
+	}
 	container.Resources = corev1.ResourceRequirements{Requests: requests, Limits: limits}
 	pod.Containers = []corev1.Container{container}
 	return gang{count: 1 + r.IntN(4), pod: pod}

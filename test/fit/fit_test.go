@@ -57,7 +57,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer server.Stop()
+	defer func() {
+		if err := server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 	if cluster, err = client.New(server.Config, client.Options{Scheme: scheme.Scheme}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -73,7 +77,7 @@ func TestScheduler(t *testing.T) {
 		for i := range *cases {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				s := draw(rand.New(rand.NewPCG(*seed, uint64(i))), fmt.Sprint("case-", i)) //nolint:gosec // Cases are to be drawn again.
+				s := draw(rand.New(rand.NewPCG(*seed, uint64(i))), fmt.Sprint("case-", i))
 				s.create(t)
 				for j := range s.gangs {
 					shortfall := s.fit(t, &s.gangs[j])
