@@ -19,10 +19,12 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/world"
@@ -45,6 +47,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 		{"the rights of the hub there", func(ctx context.Context) error { return w.ApplyWorker(ctx, w.Yard.Workers[east], newer) }},
 		{"the CRDs and rights of the hub", func(ctx context.Context) error { return w.ApplyHub(ctx, newer) }},
 		{"the manager", manager(newer)},
+		{"the words about a worker without the new rights", says(west, "devices of Dynamic Resource Allocation are not counted")},
 		{"the CRDs and rights of the other worker", func(ctx context.Context) error { return w.ApplyAgents(ctx, w.Yard.Workers[west], newer) }},
 		{"the agents of the other worker", func(ctx context.Context) error { return w.ReplaceAgents(ctx, w.Yard.Workers[west], newer) }},
 		{"the rights of the hub there", func(ctx context.Context) error { return w.ApplyWorker(ctx, w.Yard.Workers[west], newer) }},
@@ -120,6 +123,20 @@ func manager(version yard.Version) func(ctx context.Context) error {
 		return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 			now, err := leader(ctx)
 			return now != "" && now != before, err
+		})
+	}
+}
+
+// says waits until the hub says something about a worker that takes jobs.
+func says(worker, words string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+			object := &v1alpha1.WorkerCluster{}
+			if err := w.Hub.Get(ctx, client.ObjectKey{Name: worker}, object); err != nil {
+				return false, err
+			}
+			ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady)
+			return ready != nil && ready.Status == metav1.ConditionTrue && strings.Contains(ready.Message, words), nil
 		})
 	}
 }
