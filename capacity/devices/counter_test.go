@@ -244,3 +244,22 @@ func TestDeadline(t *testing.T) {
 	check.Equal(t, int64(0), c.Count(ctx)["a"].Total[gpu], "devices")
 	check.Equal(t, 1, len(c.Faults()), "faults")
 }
+
+// TestBounds: a worker chooses how many classes it has, and the words of its errors.
+func TestBounds(t *testing.T) {
+	c := devices.NewCounter()
+	for i := range 70 {
+		c.SetClass(class(fmt.Sprintf("c%02d", i), false, fmt.Sprintf(`device.attributes["gpu.example.com"].%s == "a"`, strings.Repeat("x", 400))))
+	}
+	for i := range 3 {
+		c.SetSlice(slice(fmt.Sprint("n", i), 1))
+	}
+	n := c.Count(t.Context())["n0"]
+	check.Equal(t, 64, len(n.Total), "names of classes that are counted")
+	faults := c.Faults()
+	check.Equal(t, devices.MaxFaults, len(faults), "faults")
+	check.Equal(t, "6 DeviceClasses are not counted: there are more than 64", faults[0], "the first")
+	for _, fault := range faults {
+		check.Equal(t, true, len(fault) <= devices.MaxFault, "length of %q", fault)
+	}
+}
