@@ -35,6 +35,7 @@ const (
 	patience = 90 * time.Second
 	tick     = 20 * time.Millisecond
 	gpu      = corev1.ResourceName("nvidia.com/gpu")
+	npu      = corev1.ResourceName("example.com/npu") // Of devices.
 	// marker is the name of a node and of a pod on it. Each round changes both last.
 	marker = "marker"
 )
@@ -67,8 +68,9 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	for round, act := range []func(*testing.T){w.populate, w.change} {
 		act(t)
 		w.mark(t, round)
-		want := awaitMark(t, counted, round)
-		got := awaitMark(t, reported, round)
+		awaitMark(t, counted, round)
+		awaitMark(t, reported, round)
+		want, got := awaitDevices(t, counted, int64(4-round)), awaitDevices(t, reported, int64(4-round))
 		check.Diff(t, grouped(want), grouped(got), fmt.Sprintf("round %d: nodes: -counted +reported", round))
 		check.Diff(t, want.Gangs, got.Gangs, fmt.Sprintf("round %d: gangs: -counted +reported", round))
 		check.Diff(t, usesOf(want), usesOf(got), fmt.Sprintf("round %d: what gangs use: -counted +reported", round))
@@ -225,6 +227,19 @@ func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snaps
 	return snapshot
 }
 
+// awaitDevices waits until the nodes have a number of devices. They come by other watches than the mark.
+func awaitDevices(t *testing.T, cluster *remote.Cluster, count int64) (snapshot *capacity.Snapshot) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() (all int64) {
+		snapshot = cluster.Inventory().Snapshot()
+		for _, node := range snapshot.Nodes {
+			all += node.Allocatable[npu] * int64(node.Count)
+		}
+		return all
+	}, patience, tick).Should(gomega.Equal(count))
+	return snapshot
+}
+
 // grouped returns the nodes as placement groups them: the free amounts of usable nodes, and all amounts of the others.
 func grouped(s *capacity.Snapshot) map[bool][]dispatch.NodeGroup {
 	groups := map[bool][]dispatch.NodeGroup{}
@@ -255,6 +270,17 @@ func usesOf(s *capacity.Snapshot) map[string]int {
 // pods are pods of all kinds that are counted in a way of their own, on the nodes of the test or on none.
 const pods = `
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: heavy}, handler: heavy, overhead: {podFixed: {cpu: 250m}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: npu}
+spec: {extendedResourceName: example.com/npu}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: npus}
+spec:
+  {driver: npu.example.com, nodeName: gpu-2, pool: {name: gpu-2, generation: 1, resourceSliceCount: 1}, devices: [name: a, name: b, name: c, name: d]}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: plain, namespace: default, finalizers: [example.com/kept]}, spec: {nodeName: gpu-0, containers: [MAIN]}}
 ---
@@ -313,6 +339,9 @@ func (w *world) change(t *testing.T) {
 		check.Must(t, w.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	check.Must(t, w.admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}}))
+	check.Must(t, w.cluster.Apply(t.Context(), `{apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {name: npus}, spec: {
+		driver: npu.example.com, nodeName: gpu-2, pool: {name: gpu-2, generation: 2, resourceSliceCount: 1},
+		devices: [{name: a}, {name: b}, {name: c}, {name: d, taints: [{key: sick, effect: NoSchedule}]}]}}`))
 	pod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
 	}
