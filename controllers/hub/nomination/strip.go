@@ -54,10 +54,10 @@ func stripPodSets(list any) []any {
 	for _, item := range podSets {
 		podSet, _ := item.(map[string]any)
 		pod, _, _ := unstructured.NestedMap(podSet, "template", "spec")
-		slim := trainjobs.PickFields(pod, "nodeSelector", "tolerations", "overhead", "terminationGracePeriodSeconds", "resources")
+		slim := trainjobs.PickFields(pod, "nodeSelector", "tolerations", "overhead", "terminationGracePeriodSeconds", "resources", "hostNetwork")
 		for _, containers := range []string{"containers", "initContainers"} {
 			if pod[containers] != nil {
-				slim[containers] = trainjobs.PickItems(pod[containers], "name", "resources", "restartPolicy")
+				slim[containers] = trainjobs.PickItems(pod[containers], "name", "resources", "restartPolicy", "ports")
 			}
 		}
 		if affinity, _, _ := unstructured.NestedMap(pod, "affinity", "nodeAffinity"); affinity != nil {

@@ -20,6 +20,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/hostports"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
@@ -81,11 +82,13 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 			runtime: "deepspeed-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(3)), NumProcPerNode: new(int32(8))}, patches: patches,
 			want: map[string]int32{"launcher": 1, "node": 2},
 		},
-		"MLX":     {runtime: "mlx-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"launcher": 1, "node": 1}},
-		"JAX":     {runtime: "jax-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(5)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"node": 5}},
-		"XGBoost": {runtime: "xgboost-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(3)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 3}},
-		"Flux":    {runtime: "flux-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(4)), NumProcPerNode: new(int32(2)), Command: []string{"true"}, ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 4}},
-		"Plain":   {runtime: "plain", trainer: &trainer.Trainer{NumNodes: new(int32(6)), ResourcesPerNode: gpus("2")}, want: map[string]int32{"node": 6, "servers": 6}},
+		"MLX":                {runtime: "mlx-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"launcher": 1, "node": 1}},
+		"JAX":                {runtime: "jax-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(5)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"node": 5}},
+		"XGBoost":            {runtime: "xgboost-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(3)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 3}},
+		"Flux":               {runtime: "flux-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(4)), NumProcPerNode: new(int32(2)), Command: []string{"true"}, ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 4}},
+		"Plain":              {runtime: "plain", trainer: &trainer.Trainer{NumNodes: new(int32(6)), ResourcesPerNode: gpus("2")}, want: map[string]int32{"node": 6, "servers": 6}},
+		"HostNetwork":        {runtime: "host-network", trainer: &trainer.Trainer{NumNodes: new(int32(3))}, want: map[string]int32{"node": 3}},
+		"HostNetworkDefault": {runtime: "host-network", want: map[string]int32{"node": 1}},
 		"MPILauncherAlone": {
 			runtime: "mpi-launcher-alone", trainer: &trainer.Trainer{NumNodes: new(int32(4)), ResourcesPerNode: gpus("8")},
 			want: map[string]int32{"launcher": 1, "node": 4},
@@ -113,7 +116,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 }
 
 // plainRuntime makes runtimes of kinds that the trainer module ships none of: without a framework, with a replicated
-// job of its own beside the nodes, and MPI whose launcher is not one of the nodes.
+// job of its own beside the nodes, MPI whose launcher is not one of the nodes, and pods with host ports.
 func (s *scene) plainRuntime(t *testing.T) {
 	t.Helper()
 	pod := func(name string, resources corev1.ResourceRequirements) jobsetv1alpha2.ReplicatedJob {
@@ -132,6 +135,7 @@ func (s *scene) plainRuntime(t *testing.T) {
 	workers := pod("node", corev1.ResourceRequirements{})
 	workers.Template.Labels = node.Template.Labels
 	for name, spec := range map[string]trainer.TrainingRuntimeSpec{
+		"host-network": onHostNetwork(*node.DeepCopy()),
 		"plain": {
 			MLPolicy: &trainer.MLPolicy{NumNodes: new(int32(2))},
 			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{node, servers}}},
@@ -145,6 +149,22 @@ func (s *scene) plainRuntime(t *testing.T) {
 		},
 	} {
 		check.Must(t, s.Hub.Admin.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+	}
+}
+
+// onHostNetwork is a runtime with the torch policy, which adds a port to the container node.
+func onHostNetwork(node jobsetv1alpha2.ReplicatedJob) trainer.TrainingRuntimeSpec {
+	pod := &node.Template.Spec.Template.Spec
+	always := corev1.ContainerRestartPolicyAlways
+	port := func(number int32) []corev1.ContainerPort { return []corev1.ContainerPort{{ContainerPort: number}} }
+	pod.HostNetwork = true
+	pod.InitContainers = []corev1.Container{
+		{Name: "prepare", Image: "none", Ports: port(8080)},
+		{Name: "metrics", Image: "none", Ports: port(9400), RestartPolicy: &always},
+	}
+	return trainer.TrainingRuntimeSpec{
+		MLPolicy: &trainer.MLPolicy{NumNodes: new(int32(1)), MLPolicySource: trainer.MLPolicySource{Torch: &trainer.TorchMLPolicySource{}}},
+		Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{node}}},
 	}
 }
 
@@ -185,6 +205,7 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 			podSet := v1alpha1.PodSet{
 				Name: replicated.Name, Role: v1alpha1.PodSetRole(replicated.Template.Labels["trainer.kubeflow.org/trainjob-ancestor-step"]),
 				Count:        max(replicated.Replicas, 1) * ptr.Deref(replicated.Template.Spec.Parallelism, 1),
+				HostPorts:    hostPorts(&pod.Spec),
 				Requests:     resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{}),
 				NodeSelector: template.Spec.NodeSelector, Tolerations: template.Spec.Tolerations,
 				TerminationGracePeriodSeconds: template.Spec.TerminationGracePeriodSeconds,
@@ -202,4 +223,11 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 		}
 	}
 	return podSets
+}
+
+// hostPorts returns the host ports of a pod as an API server answers it, without what stops before the containers start.
+func hostPorts(pod *corev1.PodSpec) []v1alpha1.HostPort {
+	pod = pod.DeepCopy()
+	pod.HostNetwork = false // The API server has made host ports of all ports.
+	return hostports.Of(pod)
 }

@@ -180,9 +180,12 @@ func (s *scene) bind(t *testing.T, d *v1alpha1.Dispatch) {
 					Namespace: d.Namespace, Name: fmt.Sprintf("%s-%s-%d", d.Name, podSet.Name, i),
 					Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: d.Name, jobsetv1alpha2.ReplicatedJobNameKey: podSet.Name},
 				},
-				Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node-%d", i%2), Containers: []corev1.Container{{
+				Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node-%d", i%2), HostNetwork: len(podSet.HostPorts) > 0, Containers: []corev1.Container{{
 					Name: "node", Image: "none", Resources: corev1.ResourceRequirements{Requests: podSet.Requests, Limits: podSet.Requests},
 				}}},
+			}
+			for _, port := range podSet.HostPorts { // The API server makes host ports of them.
+				pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, corev1.ContainerPort{ContainerPort: port.Port, Protocol: port.Protocol})
 			}
 			s.Worker(d.Spec.Cluster).Create(t, pod)
 		}

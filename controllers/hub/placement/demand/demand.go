@@ -114,6 +114,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	if err != nil {
 		return demand, err
 	}
+	addPorts(pods, info.TemplateSpec.PodSets)
 	unmerged := unmergedPods(job, info, pods)
 	if err := completeRequests(slices.Concat(pods, slices.Collect(maps.Values(unmerged)))); err != nil {
 		return demand, err
@@ -150,6 +151,25 @@ func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trai
 		}
 	}
 	return pods, nil
+}
+
+// addPorts gives the containers the ports that the runtime's policies add to those of the template. Kubeflow Trainer adds
+// them only when it builds the JobSet.
+func addPorts(pods []*corev1.PodSpec, podSets []trainerruntime.PodSet) {
+	add := func(containers []corev1.Container, decided []trainerruntime.Container) {
+		for i := range min(len(containers), len(decided)) {
+			for _, port := range decided[i].Ports {
+				containers[i].Ports = append(containers[i].Ports, corev1.ContainerPort{
+					ContainerPort: ptr.Deref(port.ContainerPort, 0), HostPort: ptr.Deref(port.HostPort, 0),
+					HostIP: ptr.Deref(port.HostIP, ""), Protocol: ptr.Deref(port.Protocol, ""),
+				})
+			}
+		}
+	}
+	for i, pod := range pods {
+		add(pod.Containers, podSets[i].Containers)
+		add(pod.InitContainers, podSets[i].InitContainers)
+	}
 }
 
 // runtimeInfo turns a panic into an error: the framework of the trainer module dereferences fields that a runtime may

@@ -102,6 +102,25 @@ template:
         spec: {template: {spec: {containers: [{name: node, image: i}]}}}
 `
 
+// onHostNetwork is a runtime whose pods have a sidecar with a port. Ports of plain init containers do not count.
+const onHostNetwork = `
+mlPolicy: {torch: {}}
+template:
+  spec:
+    replicatedJobs:
+    - name: node
+      template:
+        metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+        spec:
+          template:
+            spec:
+              hostNetwork: true
+              initContainers:
+              - {name: metrics, image: i, restartPolicy: Always, ports: [{containerPort: 9400}]}
+              - {name: check, image: i, ports: [{containerPort: 80}]}
+              containers: [{name: node, image: i}]
+`
+
 func list(pairs ...string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -146,6 +165,14 @@ func TestDerive(t *testing.T) {
 				NodeAffinity: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "arch", Operator: "In", Values: []string{"hopper"}}},
 				}}},
+			}},
+		},
+		"HostNetwork": {
+			reason:  "the torch policy adds a port to the container node, and a node has it for one pod",
+			runtime: onHostNetwork, trainer: &trainer.Trainer{NumNodes: new(int32(4))},
+			want: []v1alpha1.PodSet{{
+				Name: "node", Role: "trainer", Count: 4, Requests: corev1.ResourceList{},
+				HostPorts: []v1alpha1.HostPort{{Port: 9400, Protocol: "TCP"}, {Port: 29500, Protocol: "TCP"}},
 			}},
 		},
 		"Initializers": {
