@@ -118,7 +118,7 @@ func (p *placement) rest() *Nodes {
 		rows[i] = row{class: r.class, free: r.low, count: r.count}
 	}
 	n.setRows(rows)
-	return n
+	return n.foldPorts()
 }
 
 // placement puts pods on nodes. All its slices are scratch space.

@@ -4,6 +4,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -47,6 +48,34 @@ func (n *Nodes) withPorts(ports []corev1.ResourceName) *Nodes {
 	}
 	wide.setRows(rows)
 	return &wide
+}
+
+// foldPorts returns the nodes with at most hostports.Max columns for host ports, and Others for the rest: those that the
+// fewest nodes have free stay. Each job that is placed can bring other ports, and the time of a decision grows with the
+// number of columns.
+func (n *Nodes) foldPorts() *Nodes {
+	ports := slices.DeleteFunc(slices.Clone(n.names), func(name corev1.ResourceName) bool {
+		return !hostports.Is(name) || name == hostports.Others
+	})
+	if len(ports) <= hostports.Max {
+		return n
+	}
+	share := func(name corev1.ResourceName) float64 {
+		return float64(n.total[n.column(name)]) / float64(hostports.Capacity(name))
+	}
+	slices.SortStableFunc(ports, func(a, b corev1.ResourceName) int { return cmp.Compare(share(a), share(b)) })
+	groups := n.Groups()
+	for i := range groups {
+		for _, name := range ports[hostports.Max:] {
+			if groups[i].Free[name] < hostports.Capacity(name) {
+				groups[i].Free[hostports.Others] = 0
+			}
+			delete(groups[i].Free, name)
+		}
+	}
+	folded := NewNodes(groups)
+	folded.omitted, folded.quota, folded.ignored = n.omitted, n.quota, n.ignored
+	return folded
 }
 
 // portsNote says on how many nodes the host ports of a pod are taken, and that its pods need a node each.

@@ -183,3 +183,29 @@ func TestHostPortsOfHold(t *testing.T) {
 		}
 	}
 }
+
+// TestManyPlacedPorts: jobs that take other ports each do not make decisions slower and slower, and no taken port becomes
+// free.
+func TestManyPlacedPorts(t *testing.T) {
+	job := func(port int) []v1alpha1.PodSet {
+		return []v1alpha1.PodSet{podSet(1, 0, onPorts(v1alpha1.HostPort{Port: int32(port), Protocol: corev1.ProtocolTCP}))}
+	}
+	nodes := NewNodes([]NodeGroup{gpuNodes(1, 8)})
+	for port := 1; port <= 200; port++ {
+		nodes = nodes.Reserve(job(port))
+		ports := 0
+		for _, name := range nodes.names {
+			if hostports.Is(name) {
+				ports++
+			}
+		}
+		if ports > hostports.Max+1 {
+			t.Fatalf("%d columns after %d ports", ports, port)
+		}
+	}
+	for port := 1; port <= 200; port++ {
+		if nodes.Fit(job(port)) == nil {
+			t.Errorf("port %d is free again", port)
+		}
+	}
+}

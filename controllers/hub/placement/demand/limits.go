@@ -99,11 +99,13 @@ func limitPodSets(podSets []v1alpha1.PodSet) error {
 		return tooLarge("the runtime has %d replicated jobs, at most %d are counted", len(podSets), MaxPodSets)
 	}
 	var pods int64
+	ports := 0
 	for i := range podSets {
 		pods += int64(podSets[i].Count)
-		if ports := len(podSets[i].HostPorts); ports > hostports.Max {
-			return tooLarge("a pod of replicated job %q takes %d host ports, at most %d are counted", podSets[i].Name, ports, hostports.Max)
-		}
+		ports += len(podSets[i].HostPorts)
+	}
+	if ports > hostports.Max {
+		return tooLarge("the replicated jobs take %d host ports, at most %d are counted", ports, hostports.Max)
 	}
 	if pods > MaxPods {
 		return tooLarge("spec.trainer.numNodes, replicas and parallelism make %s pods, at most %d are counted", atLeast(pods), MaxPods)

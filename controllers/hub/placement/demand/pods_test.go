@@ -70,7 +70,7 @@ func TestHostPorts(t *testing.T) {
 		fault string
 	}{
 		"Torch":    {ports: []corev1.ContainerPort{{ContainerPort: 29500}}, want: []v1alpha1.HostPort{{Port: 29500, Protocol: corev1.ProtocolTCP}}},
-		"Many":     {ports: many, fault: `a pod of replicated job "node" takes 65 host ports, at most 64 are counted`},
+		"Many":     {ports: many, fault: `the replicated jobs take 65 host ports, at most 64 are counted`},
 		"Number":   {ports: []corev1.ContainerPort{{ContainerPort: 70000}}, fault: "host port 70000: give a number from 1 to 65535"},
 		"Protocol": {ports: []corev1.ContainerPort{{ContainerPort: 80, Protocol: "X"}}, fault: `protocol "X" of host port 80: give TCP, UDP or SCTP`},
 		"Address":  {ports: []corev1.ContainerPort{{ContainerPort: 80, HostIP: "x"}}, fault: `hostIP "x" of host port 80: give an IP address`},
