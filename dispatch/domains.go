@@ -125,7 +125,7 @@ func (s *domainSearch) survey(n *Nodes) {
 		return
 	}
 	g := s.together
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	for i := range g.phases {
 		for j := range g.phases[i].pods {
@@ -169,7 +169,7 @@ func (g *gang) nodesIn(n *Nodes, p *pods, domainOf []int, nodes []int64) {
 	admits := g.admits(n, p)
 	for class := range n.classes {
 		at := domainOf[class]
-		if at < 0 || !admits[class] || !n.hasAll(class, p.bound) {
+		if at < 0 || !admits[class] || !hasAll(n, class, p.bound) {
 			continue
 		}
 		for r := n.classes[class].first; r < n.classes[class].end; r++ {

@@ -20,7 +20,7 @@ import (
 // orders (see placement.search), and may miss a gang that a full search places. TestFitMissRate compares the two.
 func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 	g := newGang(podSets)
-	if n = n.withPorts(g.hostPorts); g.fits(n) {
+	if n = withPorts(n, g.hostPorts); g.fits(n) {
 		return nil
 	}
 	return g.shortfall(n)
@@ -28,7 +28,7 @@ func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 
 // fits is Fit without the reason. Afterwards the gang is bound to n.
 func (g *gang) fits(n *Nodes) bool {
-	if wide := n.withPorts(g.hostPorts); wide != n {
+	if wide := withPorts(n, g.hostPorts); wide != n {
 		defer g.bind(n)
 		n = wide
 	}

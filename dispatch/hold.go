@@ -31,7 +31,7 @@ func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
-	g.hold(n.withPorts(g.hostPorts), empty)
+	g.hold(withPorts(n, g.hostPorts), empty)
 	return g.place.rest()
 }
 
@@ -45,7 +45,7 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
@@ -68,7 +68,7 @@ func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 		return podsOf(podSets)
 	}
 	g := newGang(podSets)
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	var places int64
 	for i := range g.phases {
@@ -110,7 +110,7 @@ func (n *Nodes) sizes(empty *Nodes) [][]size {
 		cols[i] = empty.column(name)
 	}
 	for i := range n.classes {
-		at := empty.classLike(n, i)
+		at := classLike(empty, n, i)
 		if at < 0 {
 			continue
 		}
@@ -128,7 +128,7 @@ func (n *Nodes) sizes(empty *Nodes) [][]size {
 }
 
 // classLike returns the class that has the labels and taints of a class of another worker, or -1.
-func (n *Nodes) classLike(other *Nodes, class int) int {
+func classLike(n, other *Nodes, class int) int {
 	if n == nil {
 		return -1
 	}

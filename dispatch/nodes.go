@@ -131,7 +131,7 @@ func (n *Nodes) Ignoring(names []v1alpha1.ExtendedResourceName) *Nodes {
 }
 
 // ignores says whether pods need nothing of a resource.
-func (n *Nodes) ignores(name corev1.ResourceName) bool {
+func ignores(n *Nodes, name corev1.ResourceName) bool {
 	return n != nil && len(n.ignored) > 0 && slices.Contains(n.ignored, v1alpha1.ExtendedResourceName(name))
 }
 
@@ -262,7 +262,7 @@ func (n *Nodes) Count() int {
 // the largest number for a resource that is ignored, and if only the quota of a queue limits some jobs, and no job looks
 // at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
-	if n.boundless() || n.ignores(name) {
+	if n.boundless() || ignores(n, name) {
 		return math.MaxInt64
 	}
 	if col := n.column(name); col >= 0 {
@@ -291,7 +291,7 @@ func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
 			at++
 		}
 		switch {
-		case n.ignores(name):
+		case ignores(n, name):
 			cols = append(cols, ignoredColumn)
 		case n != nil && at < len(n.names) && n.names[at] == name:
 			cols = append(cols, at)

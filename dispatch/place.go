@@ -23,7 +23,7 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
@@ -42,7 +42,7 @@ func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	if n == nil || len(g.phases) == 0 {
 		return n
 	}
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	p := &g.place
 	p.begin(n)
@@ -118,7 +118,7 @@ func (p *placement) rest() *Nodes {
 		rows[i] = row{class: r.class, free: r.low, count: r.count}
 	}
 	n.setRows(rows)
-	return n.foldPorts()
+	return foldPorts(n)
 }
 
 // placement puts pods on nodes. All its slices are scratch space.

@@ -16,7 +16,7 @@ import (
 // withPorts returns the nodes with a column for each of the host ports. Nodes have columns only for ports that are taken
 // somewhere, so that jobs without host ports cost nothing. Code that places pods must call it before gang.bind. Scores
 // do without: where a port has no column, bind leaves it out.
-func (n *Nodes) withPorts(ports []corev1.ResourceName) *Nodes {
+func withPorts(n *Nodes, ports []corev1.ResourceName) *Nodes {
 	if n == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (n *Nodes) withPorts(ports []corev1.ResourceName) *Nodes {
 // foldPorts returns the nodes with at most hostports.Max columns for host ports, and Others for the rest: those that the
 // fewest nodes have free stay. Each job that is placed can bring other ports, and the time of a decision grows with the
 // number of columns.
-func (n *Nodes) foldPorts() *Nodes {
+func foldPorts(n *Nodes) *Nodes {
 	ports := slices.DeleteFunc(slices.Clone(n.names), func(name corev1.ResourceName) bool {
 		return !hostports.Is(name) || name == hostports.Others
 	})

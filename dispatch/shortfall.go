@@ -23,7 +23,7 @@ type Shortfall struct {
 
 // shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
-	n = n.withPorts(g.hostPorts)
+	n = withPorts(n, g.hostPorts)
 	g.bind(n)
 	if lack := g.lackQuota(n); lack != nil {
 		lack.Message = Cut(lack.Message + g.assumption(n))
@@ -225,7 +225,7 @@ func (g *gang) mismatched(n *Nodes) bool {
 		for j := range g.phases[i].pods {
 			p := &g.phases[i].pods[j]
 			admits := g.admits(n, p)
-			if !slices.ContainsFunc(all, func(c int) bool { return admits[c] && n.hasAll(c, p.bound) }) {
+			if !slices.ContainsFunc(all, func(c int) bool { return admits[c] && hasAll(n, c, p.bound) }) {
 				return true
 			}
 		}
@@ -234,7 +234,7 @@ func (g *gang) mismatched(n *Nodes) bool {
 }
 
 // hasAll is true if the nodes of a class have all resources that a pod requests, free or not.
-func (n *Nodes) hasAll(class int, pod []demand) bool {
+func hasAll(n *Nodes, class int, pod []demand) bool {
 	return !slices.ContainsFunc(pod, func(d demand) bool { return d.col < 0 || n.peak(class)[d.col] == absent })
 }
 

@@ -77,7 +77,7 @@ func (l *loop) observe() *route {
 		cancel()
 		if l.seen.apisErr = err; err == nil {
 			l.seen.apis = found
-			l.serve(found)
+			serve(l, found)
 		}
 		if err == nil && !found.unsure {
 			// This answer proves contact too. If an outage begins now, it may still be silent.
@@ -206,8 +206,8 @@ func (l *loop) refusal(resource string) int {
 	return code
 }
 
-// serve lets the inventory know what the worker serves, and watch it.
-func (l *loop) serve(found apis) {
+// serve lets the inventory of a worker know what the worker serves, and watch it.
+func serve(l *loop, found apis) {
 	if l.capacity.serves == nil {
 		return
 	}
