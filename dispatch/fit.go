@@ -28,9 +28,9 @@ func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 
 // fits is Fit without the reason. Afterwards the gang is bound to n.
 func (g *gang) fits(n *Nodes) bool {
-	if wide := withPorts(n, g.hostPorts); wide != n {
+	if len(g.hostPorts) > 0 && !portsAreFree(g, n) {
 		defer g.bind(n)
-		n = wide
+		n = withPorts(n, g.hostPorts)
 	}
 	g.bind(n)
 	if !g.fitsQuota(n) {
@@ -94,7 +94,11 @@ type nodesFor struct{ pods, nodes int64 }
 
 // room counts the pods that have a place on nodes that admit the kinds, if there are no other pods. It stops at need.
 func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
-	return g.count(n, kinds, p.bound, p.need, p.need)
+	most := p.need
+	if p.takesPorts {
+		most = 1 // A node has a host port for one of them.
+	}
+	return g.count(n, kinds, p.bound, p.need, most)
 }
 
 // count counts the places for a pod on the nodes that admit the kinds, up to most on one node. It stops at need.

@@ -45,6 +45,7 @@ type phase struct {
 type pods struct {
 	podSets      []string // Names, sorted.
 	need         int64    // At least 1.
+	takesPorts   bool     // Whether each of them takes host ports.
 	requests     []request
 	nodeSelector []label
 	affinity     *corev1.NodeSelector
@@ -124,7 +125,7 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 func (g *gang) compile(set *v1alpha1.PodSet) pods {
 	p := pods{
 		podSets: []string{set.Name}, need: int64(set.Count),
-		affinity: set.NodeAffinity, tolerations: set.Tolerations,
+		affinity: set.NodeAffinity, tolerations: set.Tolerations, takesPorts: len(set.HostPorts) > 0,
 	}
 	amounts := FromList(set.Requests)
 	amounts[corev1.ResourcePods] = 1

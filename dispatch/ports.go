@@ -17,8 +17,8 @@ import (
 // somewhere, so that jobs without host ports cost nothing. Code that places pods must call it before gang.bind. Scores
 // do without: where a port has no column, bind leaves it out.
 func withPorts(n *Nodes, ports []corev1.ResourceName) *Nodes {
-	if n == nil {
-		return nil
+	if n == nil || len(ports) == 0 {
+		return n
 	}
 	missing := slices.DeleteFunc(slices.Clone(ports), func(name corev1.ResourceName) bool { return n.column(name) >= 0 })
 	if len(missing) == 0 {
@@ -48,6 +48,18 @@ func withPorts(n *Nodes, ports []corev1.ResourceName) *Nodes {
 	}
 	wide.setRows(rows)
 	return &wide
+}
+
+// portsAreFree says whether the gang fits as if each node had its ports for one pod of a kind: no pod of the worker takes
+// them, and the kinds of its pods do not run together. Most gangs are like that, and columns cost more than all the rest.
+func portsAreFree(g *gang, n *Nodes) bool {
+	for i := range g.phases {
+		if len(g.phases[i].pods) > 1 {
+			return false
+		}
+	}
+	isTaken := func(name corev1.ResourceName) bool { return n.column(name) >= 0 }
+	return !isTaken(hostports.Others) && !slices.ContainsFunc(g.hostPorts, isTaken)
 }
 
 // foldPorts returns the nodes with at most hostports.Max columns for host ports, and Others for the rest: those that the

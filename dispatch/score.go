@@ -198,7 +198,7 @@ func (g *gang) dominant(w *Worker) dominant {
 	most, share, extended := dominant{name: -1}, float64(0), false
 	for i, name := range g.names {
 		need, col := g.total[i], g.cols[i]
-		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !g.extended[i] || hostports.Is(name) {
+		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !g.extended[i] || len(g.hostPorts) > 0 && hostports.Is(name) {
 			continue
 		}
 		free, all := w.Nodes.total[col], max(w.Allocatable[name], w.Nodes.total[col])
