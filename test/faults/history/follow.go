@@ -227,6 +227,8 @@ type hub struct {
 	// transition says what is wrong with a version of a Dispatch after another, nil if nothing is.
 	transition func(before, after *v1alpha1.Dispatch) error
 	wrong      map[types.UID][]string // by TrainJob
+	// hidden takes off the fields that the API server hides. nil: it hides none.
+	hidden func(*v1alpha1.Dispatch)
 }
 
 func newHub(transition func(before, after *v1alpha1.Dispatch) error) *hub {
@@ -260,12 +262,21 @@ func (h *hub) dispatch(d *v1alpha1.Dispatch, gone bool, when moment) {
 		if known.ended && d.DeletionTimestamp == nil {
 			h.fault(job, "the Dispatch %s/%s was written after its end: %s", d.Namespace, d.Name, cmp.Diff(before, d))
 		}
-		if err := h.transition(before, d); err != nil && !when.gap {
+		if err := h.transition(h.shown(before), h.shown(d)); err != nil && !when.gap {
 			h.fault(job, "the Dispatch %s/%s went from version %s to %s: %v", d.Namespace, d.Name, before.ResourceVersion, d.ResourceVersion, err)
 		}
 	}
 	known.last, known.ended = d, d.IsFinished()
 	known.add(when, d.ResourceVersion, describeDispatch(d))
+}
+
+// shown returns the Dispatch without the fields that are hidden.
+func (h *hub) shown(d *v1alpha1.Dispatch) *v1alpha1.Dispatch {
+	if h.hidden != nil {
+		d = d.DeepCopy()
+		h.hidden(d)
+	}
+	return d
 }
 
 // trainJob takes in a version of a hub TrainJob.

@@ -58,6 +58,14 @@ type Recorder struct {
 	overlaps []Overlap // under mu
 }
 
+// Hide lets versions from now on lack the fields that a function takes off: an older CRD hides them, and they are gone
+// when the object is written next.
+func (r *Recorder) Hide(fields func(*v1alpha1.Dispatch)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hub.hidden = fields
+}
+
 // Start begins to record. It returns when the recorder knows everything that exists.
 func Start(ctx context.Context, hub *rest.Config, workers map[string]*rest.Config) (*Recorder, error) {
 	scheme := runtime.NewScheme()
