@@ -149,14 +149,17 @@ func cachedWorkloads() cachedKind {
 // cachedQuota is a kind of Kueue. Without it the quota is not known, or no worker is nominated to MultiKueue, but the
 // hub looks after the jobs there.
 func cachedQuota(kind kueues.Kind) cachedKind {
-	scope := meta.RESTScopeRoot
-	if kind.Namespaced() {
-		scope = meta.RESTScopeNamespace
-	}
 	return cachedKind{
-		resource: kind.Resource(), gvk: kind.GVK(), scope: scope, object: kind.New(),
+		resource: kind.Resource(), gvk: kind.GVK(), scope: scopeOf(kind.Namespaced()), object: kind.New(),
 		options: cache.ByObject{Transform: kueues.Strip}, optional: true, told: true,
 	}
+}
+
+func scopeOf(namespaced bool) meta.RESTScope {
+	if namespaced {
+		return meta.RESTScopeNamespace
+	}
+	return meta.RESTScopeRoot
 }
 
 // cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.

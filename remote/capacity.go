@@ -59,12 +59,8 @@ func count(tally *capacity.Tally) capacitySource {
 // read it is Connected, and its devices do not count.
 func (s *capacitySource) countDevices(tally *capacity.Tally) {
 	for _, kind := range capacity.DeviceKinds {
-		scope := meta.RESTScopeRoot
-		if kind.Namespaced {
-			scope = meta.RESTScopeNamespace
-		}
 		s.kinds = append(s.kinds, cachedKind{
-			resource: kind.Resource, gvk: capacity.DeviceVersion.WithKind(kind.Kind), scope: scope, object: kind.New(),
+			resource: kind.Resource, gvk: capacity.DeviceVersion.WithKind(kind.Kind), scope: scopeOf(kind.Namespaced), object: kind.New(),
 			options: cache.ByObject{Transform: capacity.StripDevices}, optional: true, told: true,
 			served: func(found apis) bool { return found.devices }, handler: tally.DeviceHandler(),
 		})

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 )
 
 // features are those that schedulers of Kubernetes 1.36 and 1.37 have. Without ConsumableCapacity another allocator
@@ -53,6 +54,7 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 		n.classes = map[string]devicesOf{}
 	}
 	published, held := c.on(n)
+	simple := isSimple(published)
 	counted := &Node{Total: Amounts{}, Used: Amounts{}, Pods: map[types.NamespacedName]Amounts{}}
 	for class, names := range c.classNames() {
 		found, known := n.classes[class]
@@ -64,7 +66,7 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 			c.faulty[name] = true
 		}
 		counted.set(names, found.total, held, func(held []*claim) int64 {
-			if isSimple(published) {
+			if simple {
 				return found.among(held)
 			}
 			return found.total - min(found.total, c.allocator.all(ctx, name, c.classes[class], published, takenBy(held)).total)
@@ -128,7 +130,7 @@ func isSimple(published []*resourceapi.ResourceSlice) bool {
 	for _, slice := range published {
 		for i := range slice.Spec.Devices {
 			device := &slice.Spec.Devices[i]
-			if len(device.ConsumesCounters) > 0 || device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations {
+			if len(device.ConsumesCounters) > 0 || ptr.Deref(device.AllowMultipleAllocations, false) {
 				return false
 			}
 		}
@@ -155,7 +157,7 @@ func idOf(r *resourceapi.DeviceRequestAllocationResult) structured.DeviceID {
 
 // isAdmin says whether a result takes nothing away, because it is for monitoring.
 func isAdmin(r *resourceapi.DeviceRequestAllocationResult) bool {
-	return r.AdminAccess != nil && *r.AdminAccess
+	return ptr.Deref(r.AdminAccess, false)
 }
 
 // takenBy returns what claims have, as the allocator takes it.

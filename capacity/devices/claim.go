@@ -5,6 +5,7 @@ package devices
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Claimed returns how many devices of each class a claim needs at the least, by NameOfClass. A selector, a constraint and
@@ -14,7 +15,7 @@ func Claimed(spec *resourceapi.ResourceClaimSpec) Amounts {
 	amounts := Amounts{}
 	for i := range spec.Devices.Requests {
 		request := spec.Devices.Requests[i].Exactly
-		if request == nil || request.AdminAccess != nil && *request.AdminAccess || len(request.Tolerations) > 0 || request.Capacity != nil {
+		if request == nil || ptr.Deref(request.AdminAccess, false) || len(request.Tolerations) > 0 || request.Capacity != nil {
 			continue
 		}
 		count := max(request.Count, 1)

@@ -15,6 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -279,7 +280,7 @@ func poolOf(slice *resourceapi.ResourceSlice) poolID {
 
 func isOn(node string) func(*resourceapi.ResourceSlice) bool {
 	return func(slice *resourceapi.ResourceSlice) bool {
-		return slice.Spec.NodeName != nil && *slice.Spec.NodeName == node
+		return ptr.Deref(slice.Spec.NodeName, "") == node
 	}
 }
 
