@@ -66,6 +66,9 @@ func portsAreFree(g *gang, n *Nodes) bool {
 // fewest nodes have free stay. Each job that is placed can bring other ports, and the time of a decision grows with the
 // number of columns.
 func foldPorts(n *Nodes) *Nodes {
+	if len(n.names) <= hostports.Max {
+		return n // Every reservation comes here.
+	}
 	ports := slices.DeleteFunc(slices.Clone(n.names), func(name corev1.ResourceName) bool {
 		return !hostports.Is(name) || name == hostports.Others
 	})
