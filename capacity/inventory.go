@@ -53,6 +53,23 @@ type Snapshot struct {
 	Quota *v1alpha1.KueueQuota
 	// Uncounted says which devices do not count, and why, sorted, in at most ten texts.
 	Uncounted []string
+	// Abridged is what a report leaves out because it would be too large.
+	Abridged []v1alpha1.Abridgement
+}
+
+// Recognized returns how many nodes are of an item of spec.expandable, also those that take no pods. If nobody knows the
+// labels of all nodes, they are as many as there may be.
+func (s *Snapshot) Recognized(item *v1alpha1.ExpandableNodes) int {
+	if slices.Contains(s.Abridged, v1alpha1.AbridgedNodeLabels) || slices.Contains(s.Abridged, v1alpha1.AbridgedNodes) {
+		return int(item.Maximum)
+	}
+	count := 0
+	for _, node := range s.Nodes {
+		if item.Recognizes(node.Labels) {
+			count += node.Count
+		}
+	}
+	return count
 }
 
 // Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected, it is out of date.

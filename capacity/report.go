@@ -200,7 +200,8 @@ func snapshotOf(report *v1alpha1.CapacityReport) (*Snapshot, error) {
 	if err := check(report); err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue, Uncounted: report.Uncounted}
+	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue, Uncounted: report.Uncounted,
+		Abridged: report.Abridged}
 	for i := range report.Gangs {
 		gang := &report.Gangs[i]
 		jobs := make(map[string]GangPods, len(gang.Pods))

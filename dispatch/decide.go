@@ -28,9 +28,11 @@ type Decision struct {
 	Policy *v1alpha1.DispatchPolicy
 }
 
-// Decide chooses the worker with the highest score among the workers that pass all filters. For a job that prefers a
-// domain, each worker on which it fits in one domain comes before each worker on which it does not. The order of workers,
-// policies, PodSets and nodes does not change the answer.
+// Decide chooses the worker with the highest score among the workers that pass all filters. Workers on which the job fits
+// on nodes that are there come before those that would have to add nodes, unless the policy says otherwise. Of the latter,
+// the one that adds the cheapest nodes comes first, then the one that adds the fewest. For a job that prefers a domain,
+// each worker on which it fits in one domain comes before each worker on which it does not. The order of workers, policies,
+// PodSets and nodes does not change the answer.
 func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	var at v1alpha1.ClusterName
 	defer Blame(&at)
@@ -47,23 +49,26 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	results := make([]filterResult, len(workers))
 	scores := newScores(f, workers)
 	tie := newRendezvous(job.UID)
-	best, fitting := contender{}, 0
+	best, fitting := contender{}, [2]int{}
 	for i := range workers {
 		at = workers[i].Name
 		results[i] = f.check(&workers[i])
 		if results[i] != fits {
 			continue
 		}
-		fitting++
 		c := contender{worker: &workers[i], inDomain: f.domainOn(&workers[i]) != nil, sum: scores.sum(&workers[i])}
-		if best.worker != nil && c.inDomain == best.inDomain && c.sum < best.sum {
+		if f.job.AddNodes != v1alpha1.AddNodesByScore {
+			c.adds = f.expansionOn(c.worker)
+		}
+		fitting[c.tier()]++
+		if best.worker != nil && c.adds == nil && best.adds == nil && c.inDomain == best.inDomain && c.sum < best.sum {
 			continue
 		}
 		if c.hash = tie.of(c.worker.Name); best.worker == nil || c.beats(best) {
 			best = c
 		}
 	}
-	if at = ""; fitting == 0 {
+	if at = ""; best.worker == nil {
 		reason, message := f.waits(workers, results)
 		decision.Reason, decision.Message = reason, Cut(message)
 		return decision
@@ -73,31 +78,49 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
 	decision.Domain = f.domainOn(best.worker)
-	decision.Message = Cut(scores.message(best.worker) + placedNote(fitting) + f.domainNote(best.worker) + gang.assumption(best.worker.Nodes))
+	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) + gang.assumption(best.worker.Nodes))
 	return decision
 }
 
 // contender is a worker on which the job fits.
 type contender struct {
 	worker   *Worker
-	inDomain bool // It fits in one domain, as the job requires or prefers.
+	adds     *expansion // The nodes that it would have to add. nil: none, or they count by score only.
+	inDomain bool       // It fits in one domain, as the job requires or prefers.
 	sum      points
 	hash     uint64
 }
 
-func (c contender) beats(other contender) bool {
-	if c.inDomain != other.inDomain {
+// tier is 0 for a worker on which the job fits on nodes that are there. Lower tiers come first.
+func (c *contender) tier() int {
+	if c.adds == nil {
+		return 0
+	}
+	return 1
+}
+
+func (c *contender) beats(other contender) bool {
+	switch {
+	case c.tier() != other.tier():
+		return c.tier() < other.tier()
+	case c.inDomain != other.inDomain:
 		return c.inDomain
 	}
-	return cmp.Or(cmp.Compare(c.sum, other.sum), cmp.Compare(c.hash, other.hash),
+	return cmp.Or(c.adds.compare(other.adds), cmp.Compare(c.sum, other.sum), cmp.Compare(c.hash, other.hash),
 		cmp.Compare(other.worker.Name, c.worker.Name)) > 0
 }
 
-func placedNote(fitting int) string {
-	if fitting == 1 {
+// note says how the worker was chosen from all workers of its tier.
+func (c *contender) note(fitting int) string {
+	switch {
+	case fitting == 1 && c.adds == nil:
 		return "; the only worker on which the job fits"
+	case c.adds == nil:
+		return fmt.Sprintf("; the highest of %d workers on which the job fits", fitting)
+	case fitting == 1:
+		return "; no worker has room for the job without that, and no other worker could add nodes for it"
 	}
-	return fmt.Sprintf("; the highest of %d workers on which the job fits", fitting)
+	return fmt.Sprintf("; no worker has room for the job without that; the first by price, nodes and score of %d workers that could add nodes", fitting)
 }
 
 // maxExplanation is how many workers an explanation of the API can have.

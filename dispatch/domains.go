@@ -305,6 +305,9 @@ func (w *Worker) NodesFor(job *Job) *Nodes { return w.seen(w.Nodes, job) }
 
 // seen is NodesFor of other nodes of the worker.
 func (w *Worker) seen(n *Nodes, job *Job) *Nodes {
+	if job.AddNodes == v1alpha1.AddNodesNever {
+		n = n.Present()
+	}
 	n = n.In(QueueOf(job, w.WorkerQueue))
 	if job.Topology.IsRequired() {
 		return n.withNodes()

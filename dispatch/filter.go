@@ -121,11 +121,13 @@ type filters struct {
 	// Of a job with a topology: where it would be on the workers that fits was asked of, and what searches there.
 	choices  map[v1alpha1.ClusterName]*choice
 	searches map[v1alpha1.ClusterName]*domainSearch
-	policy   *Policy
-	clusters labels.Selector                    // The policy's selector.
-	pin      labels.Selector                    // The job's pin.
-	admits   func(worker *Worker) (bool, error) // The policy's expression. nil: it has none.
-	denial   *denial
+	// expansions are the nodes that workers would add for the job. Use expansionOn.
+	expansions map[v1alpha1.ClusterName]*expansion
+	policy     *Policy
+	clusters   labels.Selector                    // The policy's selector.
+	pin        labels.Selector                    // The job's pin.
+	admits     func(worker *Worker) (bool, error) // The policy's expression. nil: it has none.
+	denial     *denial
 }
 
 // denial is why no worker at all may take the job.
@@ -190,8 +192,22 @@ func (f *filters) check(w *Worker) filterResult {
 	return insufficient
 }
 
-// fits says whether the gang fits on what the worker has free, in a domain if it requires one.
+// fits says whether the gang fits on what the worker has free, in a domain if it requires one. If it fits without nodes
+// that the worker would have to add, the worker has only the others from then on: w must belong to the caller.
 func (f *filters) fits(w *Worker) bool {
+	if !w.Nodes.canAdd() {
+		return f.fitsNow(w)
+	}
+	all := w.Nodes
+	if w.Nodes = all.Present(); f.fitsNow(w) {
+		return true
+	}
+	w.Nodes = all
+	return f.fitsNow(w)
+}
+
+// fitsNow is fits on the nodes that the worker has, wherever they are.
+func (f *filters) fitsNow(w *Worker) bool {
 	if f.job.Topology == nil {
 		return f.gangOn(w).fits(w.Nodes)
 	}

@@ -137,7 +137,7 @@ func classLike(n, other *Nodes, class int) int {
 	}
 	c := &other.classes[class]
 	for i := range n.classes {
-		if maps.Equal(n.classes[i].labels, c.labels) && slices.Equal(n.classes[i].taints, c.taints) {
+		if n.classes[i].added == c.added && maps.Equal(n.classes[i].labels, c.labels) && slices.Equal(n.classes[i].taints, c.taints) {
 			return i
 		}
 	}

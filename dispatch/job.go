@@ -34,6 +34,8 @@ type Job struct {
 	QueuedOnHub bool
 	// Nominated: MultiKueue brings the job to the worker, and not Trainyard.
 	Nominated bool
+	// AddNodes is what the policy of the job says. Empty: AddNodesLast.
+	AddNodes v1alpha1.AddNodes
 	// PodSets are the demand of the job, as the runtime says it.
 	PodSets []v1alpha1.PodSet
 	// Admitted is the demand on workers whose admission changes it. Use PodSetsOn.
@@ -125,7 +127,8 @@ type Worker struct {
 	NotReady string
 	// Cordoned: the worker takes no jobs, by spec.unschedulable or because it is Draining, by spec.drain.
 	Cordoned, Draining bool
-	// Nodes that take pods, without what is reserved for jobs whose pods are not on them yet.
+	// Nodes that take pods, without what is reserved for jobs whose pods are not on them yet. Those that the worker would
+	// have to add are among them.
 	Nodes *Nodes
 	// Allocatable of all nodes together, for scores and expressions.
 	Allocatable Resources
@@ -133,6 +136,8 @@ type Worker struct {
 	WorkerQueue v1alpha1.WorkerQueue
 	// Price is spec.price as PricesOf converts it. It can change the score of other workers, see v1alpha1.ScorePrice.
 	Price Prices
+	// Pools are the prices of the nodes that the worker can add, by the name of the item of spec.expandable.
+	Pools map[string]PoolPrice
 	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.
 	Assigned, Queued int
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
@@ -151,7 +156,7 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 		Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain, Draining: cluster.Spec.Drain,
 		Nodes:       nodes.Ignoring(cluster.Spec.IgnoredResources),
 		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
-		Price: PricesOf(cluster.Spec.Price), Assigned: int(cluster.Status.Jobs),
+		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 	}
 }

@@ -145,14 +145,14 @@ func (q *queueQuota) hold(podSets []v1alpha1.PodSet, nodes func(whole *Nodes) *N
 	return held.Charge(q.local, podSets)
 }
 
-// seenBy returns the workers as a job sees them. They are the same without the quota of a Kueue.
+// seenBy returns the workers as a job sees them. They are the same without the quota of a Kueue and without nodes to add.
 func seenBy(job *Job, workers []Worker) []Worker {
 	seen := workers
 	var at v1alpha1.ClusterName
 	defer Blame(&at)
 	for i := range workers {
 		at = workers[i].Name
-		if n := workers[i].Nodes; n == nil || n.quota == nil {
+		if n := workers[i].Nodes; n == nil || n.quota == nil && n.there == nil {
 			continue
 		}
 		if &seen[0] == &workers[0] {

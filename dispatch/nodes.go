@@ -30,6 +30,9 @@ type NodeGroup struct {
 	Free Resources
 	// Count of nodes.
 	Count int
+	// Added is the name of the expandable nodes if the nodes are not there, and the worker adds them when pods need them.
+	// Empty: the nodes are there.
+	Added string
 }
 
 // In columns of Nodes, absent is a resource that the node does not have, unlimited is "pods" on a node without "pods".
@@ -61,13 +64,16 @@ type Nodes struct {
 	quota   *queueQuota           // What limits jobs in the queues of the worker's Kueue. nil: nothing does.
 
 	ignored []v1alpha1.ExtendedResourceName // Pods need nothing of them, see Ignoring.
+
+	there *Nodes // Those that are there, see Present. nil: all are.
 }
 
 // class is a number of groups that differ only in what is free, so that pods are matched once against all of them.
 type class struct {
 	labels     map[string]string
 	taints     []corev1.Taint
-	first, end int // Rows.
+	added      string // As in NodeGroup.
+	first, end int    // Rows.
 }
 
 // shape is a hash of the labels and taints of all classes. It is so long that no two shapes have the same hash in
@@ -105,7 +111,7 @@ func NewNodes(groups []NodeGroup) *Nodes {
 		labels := maps.Clone(group.Labels)
 		delete(labels, corev1.LabelHostname)
 		index[key] = len(n.classes)
-		n.classes = append(n.classes, class{labels: labels, taints: hardTaints(group.Taints)})
+		n.classes = append(n.classes, class{labels: labels, taints: hardTaints(group.Taints), added: group.Added})
 		_, _ = fmt.Fprintf(shape, "%d %s", len(key), key)
 	}
 	n.shape = [sha256.Size]byte(shape.Sum(nil))
@@ -221,6 +227,7 @@ func (n *Nodes) setRows(rows []row) {
 			n.columns = append(n.columns, n.row(r)[col])
 		}
 	}
+	n.setPresent(rows)
 }
 
 // Groups returns the nodes as groups. Each group occurs once, in an order that depends only on the content.
@@ -239,14 +246,14 @@ func (n *Nodes) Groups() []NodeGroup {
 				}
 			}
 			groups = append(groups, NodeGroup{
-				Labels: maps.Clone(c.labels), Taints: slices.Clone(c.taints), Free: free, Count: int(n.counts[r]),
+				Labels: maps.Clone(c.labels), Taints: slices.Clone(c.taints), Free: free, Count: int(n.counts[r]), Added: c.added,
 			})
 		}
 	}
 	return groups
 }
 
-// Count returns the number of nodes.
+// Count returns the number of nodes, those included that the worker would have to add.
 func (n *Nodes) Count() int {
 	if n == nil {
 		return 0
@@ -258,8 +265,8 @@ func (n *Nodes) Count() int {
 	return int(count)
 }
 
-// Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. It returns
-// the largest number for a resource that is ignored, and if only the quota of a queue limits some jobs, and no job looks
+// Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. Nodes that
+// the worker would have to add count too, but not those of Present. It returns the largest number for a resource that is ignored, and if only the quota of a queue limits some jobs, and no job looks
 // at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
 	if n.boundless() || ignores(n, name) {
@@ -332,9 +339,15 @@ func hardTaints(taints []corev1.Taint) []corev1.Taint {
 	return hard
 }
 
-// classKey returns labels and taints as a text that is equal only for equal ones. Neither contains a newline.
+// classKey returns labels and taints as a text that is equal only for equal ones. Neither contains a newline. The keys of
+// nodes that are not there come after all others.
 func classKey(group *NodeGroup) string {
 	var b strings.Builder
+	if group.Added != "" {
+		b.WriteByte(0xff)
+		b.WriteString(group.Added)
+		b.WriteByte('\n')
+	}
 	for _, key := range slices.Sorted(maps.Keys(group.Labels)) {
 		if key != corev1.LabelHostname {
 			b.WriteString(key)

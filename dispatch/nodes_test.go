@@ -234,7 +234,8 @@ func TestWorkerOf(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "east", Labels: map[string]string{"region": "eu"}},
 		Spec: v1alpha1.WorkerClusterSpec{
 			Drain: true, Kueue: v1alpha1.WorkerKueue{WorkerQueue: "team"},
-			Price: v1alpha1.Prices{gpu: resource.MustParse("2")},
+			Price:      v1alpha1.Prices{gpu: resource.MustParse("2")},
+			Expandable: []v1alpha1.ExpandableNodes{{Name: "pool"}},
 		},
 		Status: v1alpha1.WorkerClusterStatus{
 			Jobs: 3, KubernetesVersion: "v1.36.2", NodeGroups: []v1alpha1.NodeGroup{{Nodes: 1}},
@@ -252,7 +253,7 @@ func TestJobOf(t *testing.T) {
 		UID: "uid", Name: "llm", Namespace: "team",
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 	}
-	added := []string{"Priority", "WorkerQueue", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Topology", "Previous", "Excluded"}
+	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Topology", "Previous", "Excluded"}
 	if missing := unset(JobOf(object, map[string]string{"e": "f"}), added...); len(missing) > 0 {
 		t.Errorf("JobOf does not fill in %v: fill it in, or name it in this test if it is not in the object", missing)
 	}

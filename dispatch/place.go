@@ -35,7 +35,8 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 }
 
 // Spread is Reserve for pods whose nodes nobody knows, because their scheduler chooses the nodes. It takes each pod off
-// the node that has the most free. So what fits on the result still fits if the scheduler spreads pods over nodes that
+// the node that has the most free, and off a node that the worker would have to add only if no other node has a place
+// for the pod. So what fits on the result still fits if the scheduler spreads pods over nodes that
 // a gang needs whole. The default scheduler of Kubernetes spreads pods.
 func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
@@ -51,25 +52,29 @@ func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 		p.sort(g, all)
 		p.restart()
 		for _, kind := range p.order {
-			p.spread(g, &all[kind])
+			left := p.spread(g, &all[kind], all[kind].need, false)
+			if n.there != nil {
+				p.spread(g, &all[kind], left, true)
+			}
 		}
 		p.nextPhase()
 	}
 	return p.rest()
 }
 
-// spread places the pods of one kind, each on the node that has the most free at that time.
-func (p *placement) spread(g *gang, pod *pods) {
+// spread places pods of one kind, each on the node that has the most free at that time: on the nodes that are there, or
+// on the others. It returns how many pods have no place.
+func (p *placement) spread(g *gang, pod *pods, left int64, added bool) int64 {
 	admits := g.admits(p.nodes, pod)
 	p.candidates = p.candidates[:0]
 	for i := range p.runs {
-		if admits[p.runs[i].class] {
+		if class := p.runs[i].class; admits[class] && (p.nodes.classes[class].added != "") == added {
 			p.candidates = append(p.candidates, candidate{run: i, share: p.share(p.runs[i].free)})
 		}
 	}
 	emptiest := (*byShare)(&p.candidates)
 	heap.Init(emptiest)
-	for left := pod.need; left > 0 && len(p.candidates) > 0; {
+	for left > 0 && len(p.candidates) > 0 {
 		at := p.candidates[0].run
 		if perNode(p.runs[at].free, pod.bound, 1) == 0 {
 			heap.Pop(emptiest)
@@ -77,12 +82,13 @@ func (p *placement) spread(g *gang, pod *pods) {
 		}
 		nodes := min(left, p.runs[at].count)
 		if rest := p.take(at, pod.bound, take{nodes: nodes, pods: 1}); rest {
-			return // Some nodes of the run took all remaining pods.
+			return 0 // Some nodes of the run took all remaining pods.
 		}
 		left -= nodes
 		p.candidates[0].share = p.share(p.runs[at].free)
 		heap.Fix(emptiest, 0)
 	}
+	return left
 }
 
 // byShare is a heap with the freest run on top.
@@ -148,7 +154,37 @@ type run struct {
 // candidate is a run that may take pods. share is how much of a whole node it has free.
 type candidate struct {
 	run   int
+	cost  cost
 	share float64
+}
+
+// cost is what it costs to put pods on a node.
+type cost uint8
+
+const (
+	// there: the node is there.
+	there cost = iota
+	// planned: the worker has to add the node, for other pods of the gang.
+	planned
+	// toAdd: the worker has to add the node.
+	toAdd
+)
+
+// costOf returns what it costs to put pods on a node of a run.
+func (p *placement) costOf(r *run) cost {
+	switch {
+	case p.nodes.there == nil || p.nodes.classes[r.class].added == "":
+		return there
+	case p.isUsed(r):
+		return planned
+	}
+	return toAdd
+}
+
+// isUsed says whether pods of the gang are on the nodes of a run, in this phase or an earlier one.
+func (p *placement) isUsed(r *run) bool {
+	row := p.nodes.row(r.row)
+	return !slices.Equal(r.free, row) || !slices.Equal(r.low, row)
 }
 
 // begin starts with the nodes as they are.
@@ -287,8 +323,9 @@ func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
 	return &all[0], 0
 }
 
-// put places pods of one kind on the nodes that have the least free, so that whole nodes stay free for other gangs. It
-// fills each node before the next one. It returns how many pods have no place.
+// put places pods of one kind on the nodes that have the least free, so that whole nodes stay free for other gangs. Nodes
+// that the worker would have to add come last. It fills each node before the next one. It returns how many pods have no
+// place.
 func (p *placement) put(g *gang, kind []pods) (left int64) {
 	pod := &kind[0]
 	admits := g.admits(p.nodes, pod)
@@ -296,11 +333,11 @@ func (p *placement) put(g *gang, kind []pods) (left int64) {
 	for i := range p.runs {
 		r := &p.runs[i]
 		if admits[r.class] && perNode(r.free, pod.bound, 1) > 0 {
-			p.candidates = append(p.candidates, candidate{run: i, share: p.share(r.free)})
+			p.candidates = append(p.candidates, candidate{run: i, cost: p.costOf(r), share: p.share(r.free)})
 		}
 	}
 	slices.SortFunc(p.candidates, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.run, b.run))
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.share, b.share), cmp.Compare(a.run, b.run))
 	})
 	left = pod.need
 	for _, c := range p.candidates {

@@ -29,7 +29,7 @@ func price(s *scores, setting *v1alpha1.Score, w *Worker) points {
 	if s.pricing == nil {
 		s.pricing = newPricing(s.filters.gang, setting.Ceiling, s.workers)
 	}
-	return s.pricing.of(w)
+	return s.pricing.of(w, s.filters.expansionOn(w))
 }
 
 // pricing is what one job costs per hour, on a worker and at most.
@@ -63,6 +63,9 @@ func fleetCeiling(name corev1.ResourceName, workers []Worker) float64 {
 	var most float64
 	for i := range workers {
 		most = max(most, workers[i].Price[name])
+		for _, pool := range workers[i].Pools {
+			most = max(most, pool.Unit[name])
+		}
 	}
 	return most
 }
@@ -79,12 +82,15 @@ func units(name corev1.ResourceName, amount int64) float64 {
 }
 
 // of is 100 if the job costs nothing, 0 if it costs as much as at the ceiling or more, and linear in between. If
-// nothing has a price, all workers score 100.
-func (p *pricing) of(w *Worker) points {
+// nothing has a price, all workers score 100. What the job takes on nodes that the worker adds has their price.
+func (p *pricing) of(w *Worker, added *expansion) points {
 	var cost float64
 	for i, name := range p.names {
 		if p.units[i] > 0 && len(w.Price) > 0 {
 			cost += p.units[i] * w.Price[name]
+		}
+		if added != nil && p.units[i] > 0 {
+			cost += added.dearer(w, name)
 		}
 	}
 	switch {

@@ -64,6 +64,12 @@ var Scores = []Score{
 			"100, 75, 50, 25), 0 for workers that are not in it",
 		Use: "fill workers in a fixed order. As the only score, it alone decides between the workers on which a job fits.",
 	},
+	{
+		Name: v1alpha1.ScoreAddedNodes, of: fewestAdded,
+		Counts: "100 if the job fits on nodes that are there, else 100 divided by one more than the number of nodes that the " +
+			"worker would add",
+		Use: "weigh nodes that have to be added against the other scores, with `addNodes: ByScore`",
+	},
 }
 
 // scoreOf returns the row of a score, nil for a name that only another version knows.
@@ -141,7 +147,8 @@ func (s *scores) total(w *Worker) int32 {
 	return int32(math.Round(float64(s.sum(w)) / float64(s.weights) / float64(point)))
 }
 
-// message shows the parts of a total: "score 73: LeastAllocated 80 x2, Price 60".
+// message shows the parts of a total: "score 73: LeastAllocated 80 x2, Price 60". Before it, it says which nodes the worker
+// would add.
 func (s *scores) message(w *Worker) string {
 	parts := make([]string, len(s.parts))
 	for i := range s.parts {
@@ -151,7 +158,11 @@ func (s *scores) message(w *Worker) string {
 			parts[i] += fmt.Sprintf(" x%d", weight)
 		}
 	}
-	return fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))
+	message := fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))
+	if adds := s.filters.expansionOn(w); adds != nil {
+		message = adds.String() + "; " + message
+	}
+	return message
 }
 
 func (s *scores) part(p *part, w *Worker) points {

@@ -217,10 +217,10 @@ func TestPriceUnits(t *testing.T) {
 	ceiling := v1alpha1.Prices{
 		gpu: resource.MustParse("4"), corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("25m"),
 	}
-	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w).score() != 50 || got.most < 8.999 || got.most > 9.001 {
-		t.Errorf("score %d, at most %f an hour; want 50 and 9", got.of(&w), got.most)
+	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w, nil).score() != 50 || got.most < 8.999 || got.most > 9.001 {
+		t.Errorf("score %d, at most %f an hour; want 50 and 9", got.of(&w, nil), got.most)
 	}
-	if got := newPricing(newGang([]v1alpha1.PodSet{set}), v1alpha1.Prices{gpu: {}, corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}, nil).of(&w); got != 0 {
+	if got := newPricing(newGang([]v1alpha1.PodSet{set}), v1alpha1.Prices{gpu: {}, corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}, nil).of(&w, nil); got != 0 {
 		t.Errorf("score %d, want 0: dearer than a ceiling of nothing", got)
 	}
 }

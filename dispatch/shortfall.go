@@ -142,7 +142,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		slices.Sort(taints)
 		return "every " + nodes + " has taint " + list(slices.Compact(taints), " or ")
 	}
-	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + g.portsNote(n, p, takes)
+	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + n.addedNote(takes) + g.portsNote(n, p, takes)
 }
 
 // matching returns the classes that the pods' node selector and affinity match, or why there are none.
@@ -327,6 +327,15 @@ func nodesNote(p *pods, count, tainted int64) string {
 		note += fmt.Sprintf(", %d more with a taint that it does not tolerate", tainted)
 	}
 	return note
+}
+
+// addedNote says how many of the nodes of some classes are not there.
+func (n *Nodes) addedNote(classes []int) string {
+	added := n.in(slices.DeleteFunc(slices.Clone(classes), func(c int) bool { return n.classes[c].added == "" }))
+	if added == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of which the worker would have to add", added)
 }
 
 func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }

@@ -15,6 +15,7 @@ import (
 var policyDefaults = DispatchPolicySpec{
 	// It keeps whole nodes free for gangs (docs/simulation.md).
 	Scoring:            []Score{{Name: ScoreMostAllocated, Weight: 1}},
+	AddNodes:           AddNodesLast,
 	Queueing:           BestEffortFIFO,
 	ReserveAfter:       &metav1.Duration{Duration: 2 * time.Hour},
 	Preemption:         PreemptNever,
@@ -42,6 +43,7 @@ func (p *DispatchPolicy) Rules() DispatchPolicySpec {
 	if len(rules.Scoring) == 0 {
 		rules.Scoring = defaults.Scoring
 	}
+	rules.AddNodes = cmp.Or(rules.AddNodes, defaults.AddNodes)
 	rules.Queueing = cmp.Or(rules.Queueing, defaults.Queueing)
 	rules.ReserveAfter = cmp.Or(rules.ReserveAfter, defaults.ReserveAfter)
 	rules.Preemption = cmp.Or(rules.Preemption, defaults.Preemption)

@@ -62,7 +62,7 @@ type ClusterSelector struct {
 }
 
 // ScoreName names a score, a number from 0 to 100 for each worker on which a job fits.
-// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky;Preference
+// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky;Preference;AddedNodes
 type ScoreName string
 
 // The scores.
@@ -84,6 +84,9 @@ const (
 	// ScorePreference: the place of the worker in the order of the score: 100 for the first worker, less for each next one
 	// by the same amount, and 0 for a worker that is not in the order.
 	ScorePreference ScoreName = "Preference"
+	// ScoreAddedNodes: 100 if the worker has room for the job on nodes that are there, else 100 divided by one more than the
+	// number of nodes that it would add.
+	ScoreAddedNodes ScoreName = "AddedNodes"
 )
 
 // Score is how much a score counts.
@@ -228,6 +231,13 @@ type DispatchPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Scoring []Score `json:"scoring,omitempty"`
+	// addNodes says whether jobs may get nodes that a worker has to add first, as spec.expandable of its WorkerCluster
+	// says. Last: only where no worker has room on nodes that are there, whatever the scores are; of the workers that would
+	// add nodes, the one that adds the cheapest gets the job, then the one that adds the fewest, then the one with the
+	// highest total. ByScore: the scores alone decide, whether nodes are there or not. Never: only nodes that are there
+	// count. Absent: Last.
+	// +optional
+	AddNodes AddNodes `json:"addNodes,omitempty"`
 	// queueing says whether jobs may pass jobs before them that wait for room. BestEffortFIFO: a job that fits passes jobs
 	// that do not fit. StrictFIFO: a job that waits for room holds back all jobs of the policy behind it. If a job would
 	// not fit on any worker even without other jobs there, it holds no other job back. Absent: BestEffortFIFO.

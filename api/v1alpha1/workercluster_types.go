@@ -216,6 +216,14 @@ type WorkerClusterSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	IgnoredResources []ExtendedResourceName `json:"ignoredResources,omitempty"`
+	// expandable are the nodes that the worker adds when pods need them: node pools of a cluster autoscaler or of
+	// Karpenter, also those that have no node now. A job gets such nodes only where no worker has room on nodes that are
+	// there, unless addNodes of its policy says otherwise. Absent: only nodes that are there count.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Expandable []ExpandableNodes `json:"expandable,omitempty"`
 }
 
 // WorkerFailover says when a worker counts as lost.
@@ -351,6 +359,12 @@ type WorkerClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	GPUs string `json:"gpus,omitempty"`
+	// expandable says how many nodes the worker has of each item of spec.expandable.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Expandable []ExpandableStatus `json:"expandable,omitempty"`
 	// unknownCopies are copies of this hub that are not on record, the first 64 by namespace and name.
 	// +optional
 	// +listType=atomic

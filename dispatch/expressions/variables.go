@@ -61,10 +61,10 @@ func object(name string, types map[string]*apiservercel.DeclType) *apiservercel.
 func workerValue(w *dispatch.Worker, table accelerators.Table) map[string]any {
 	free := make(map[string]float64, len(w.Allocatable))
 	var gpus, freeGPUs float64
-	allocatable := make(map[string]float64, len(w.Allocatable))
+	allocatable, present := make(map[string]float64, len(w.Allocatable)), w.Nodes.Present()
 	for name, amount := range w.Allocatable {
 		allocatable[string(name)] = value(name, amount)
-		free[string(name)] = value(name, w.Nodes.Free(name))
+		free[string(name)] = value(name, present.Free(name))
 		if accelerators.UnitIn(table, name, w.Allocatable) == accelerators.Device {
 			gpus += allocatable[string(name)]
 			freeGPUs += free[string(name)]

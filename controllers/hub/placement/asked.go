@@ -82,7 +82,8 @@ func atWorker(all map[string]string) map[string]string {
 // it is named here.
 func rulesAtWorker(spec v1alpha1.DispatchPolicySpec) v1alpha1.DispatchPolicySpec {
 	spec.Jobs, spec.Priority = v1alpha1.JobSelector{}, 0
-	spec.Scoring, spec.Queueing, spec.ReserveAfter, spec.Preemption, spec.PriorityClasses = nil, "", nil, "", nil
+	spec.Scoring, spec.AddNodes, spec.Queueing, spec.ReserveAfter = nil, "", "", nil
+	spec.Preemption, spec.PriorityClasses = "", nil
 	spec.MaxConcurrentMoves, spec.AdmissionTimeout, spec.UnmanagedJobs = nil, nil, ""
 	spec.Retention, spec.TTLSecondsAfterFinished = nil, nil
 	return spec

@@ -196,8 +196,9 @@ func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worke
 			gpus := group.Allocatable[group.Resource]
 			group.Free = []v1alpha1.FreeNodes{{GPUs: gpus.Value(), Nodes: group.Nodes, Free: group.Allocatable}}
 		}
+		groups = append(groups, dispatch.AddableOf(&w)...)
 		name := v1alpha1.ClusterName(w.Name)
-		unknown[name] = len(groups) == 0
+		unknown[name] = len(shown) == 0
 		w.Spec.Unschedulable, w.Spec.Drain, w.Status.Jobs, w.Status.NodeGroups = false, false, 0, shown
 		workers = append(workers, dispatch.WorkerOf(&w, dispatch.NewNodes(groups), dispatch.AllocatableOf(shown)))
 	}

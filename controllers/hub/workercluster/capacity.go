@@ -56,6 +56,16 @@ func capacityOf(snapshot *capacity.Snapshot, table accelerators.Table) ([]v1alph
 	return withinLimit(nodeGroups(nodes, table)), fmt.Sprintf("%d/%d", free, total)
 }
 
+// expandableOf says how many nodes the worker has of each item of spec.expandable.
+func expandableOf(items []v1alpha1.ExpandableNodes, snapshot *capacity.Snapshot) []v1alpha1.ExpandableStatus {
+	var has []v1alpha1.ExpandableStatus
+	for i := range items {
+		nodes := int32(min(snapshot.Recognized(&items[i]), math.MaxInt32)) //nolint:gosec // It is not above that.
+		has = append(has, v1alpha1.ExpandableStatus{Name: items[i].Name, Nodes: nodes})
+	}
+	return has
+}
+
 // nodeGroups returns the groups, the largest first.
 func nodeGroups(nodes []*capacity.NodeState, table accelerators.Table) []v1alpha1.NodeGroup {
 	grouping := chooseGrouping(nodes, table)

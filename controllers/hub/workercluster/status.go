@@ -53,7 +53,9 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		return status, due
 	}
 	status.Jobs = seen.jobs
-	status.NodeGroups, status.GPUs = capacityOf(seen.cluster.Inventory().Snapshot(), r.Accelerators)
+	snapshot := seen.cluster.Inventory().Snapshot()
+	status.NodeGroups, status.GPUs = capacityOf(snapshot, r.Accelerators)
+	status.Expandable = expandableOf(worker.Spec.Expandable, snapshot)
 	r.watches.setCapacityWritten(seen.name, seen.now)
 	return status, 0
 }

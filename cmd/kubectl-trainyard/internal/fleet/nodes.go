@@ -19,7 +19,12 @@ import (
 // Nodes returns what the groups of a status have free. exact is false if the status does not list every resource,
 // because an older manager or a person has written it. Then only the GPUs count as used.
 func Nodes(groups []v1alpha1.NodeGroup) (nodes *dispatch.Nodes, exact bool) {
-	var all []dispatch.NodeGroup
+	all, exact := freeOf(groups)
+	return dispatch.NewNodes(all), exact
+}
+
+// freeOf is Nodes before they are put together.
+func freeOf(groups []v1alpha1.NodeGroup) (all []dispatch.NodeGroup, exact bool) {
 	exact = true
 	for i := range groups {
 		group := &groups[i]
@@ -36,7 +41,7 @@ func Nodes(groups []v1alpha1.NodeGroup) (nodes *dispatch.Nodes, exact bool) {
 			all, exact = append(all, nodesOf(group, dispatch.FromList(group.Allocatable), group.Nodes)), false
 		}
 	}
-	return dispatch.NewNodes(all), exact
+	return all, exact
 }
 
 func nodesOf(group *v1alpha1.NodeGroup, free dispatch.Resources, count int32) dispatch.NodeGroup {

@@ -55,7 +55,8 @@ func isPending(d *v1alpha1.Dispatch) bool {
 }
 
 func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact bool) {
-	nodes, exact := Nodes(cluster.Status.NodeGroups)
+	groups, exact := freeOf(cluster.Status.NodeGroups)
+	nodes := dispatch.NewNodes(append(groups, dispatch.AddableOf(cluster)...))
 	worker = dispatch.WorkerOf(cluster, nodes, dispatch.AllocatableOf(cluster.Status.NodeGroups))
 	worker.NotReady = unready(cluster)
 	return worker, exact

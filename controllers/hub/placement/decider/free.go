@@ -33,6 +33,8 @@ type freeNodes struct {
 	allocatable dispatch.Resources
 	// queued jobs have pods that are not bound yet.
 	queued int
+	// addable are the nodes that the worker can add.
+	addable []dispatch.NodeGroup
 	// empty is made when it is asked for.
 	empty *dispatch.Nodes
 }
@@ -43,14 +45,21 @@ type counts struct {
 	kueue v1alpha1.KueueCapacity
 	// ignored resources do not count.
 	ignored []v1alpha1.ExtendedResourceName
+	// expandable are the nodes that the worker adds when pods need them, as of a generation. Without any it is 0.
+	expandable []v1alpha1.ExpandableNodes
+	generation int64
 }
 
 func countsOf(worker *v1alpha1.WorkerCluster) counts {
-	return counts{kueue: worker.Spec.Kueue.Capacity, ignored: worker.Spec.IgnoredResources}
+	c := counts{kueue: worker.Spec.Kueue.Capacity, ignored: worker.Spec.IgnoredResources, expandable: worker.Spec.Expandable}
+	if len(c.expandable) > 0 {
+		c.generation = worker.Generation
+	}
+	return c
 }
 
 func (c counts) equal(other counts) bool {
-	return c.kueue == other.kueue && slices.Equal(c.ignored, other.ignored)
+	return c.kueue == other.kueue && slices.Equal(c.ignored, other.ignored) && c.generation == other.generation
 }
 
 func newFreeNodes(
@@ -67,6 +76,7 @@ func newFreeNodes(
 			n.allocatable.AddTimes(dispatch.Resources(node.Allocatable), node.Count)
 		}
 	}
+	n.addable = dispatch.Addable(counts.expandable, inventory.Recognized)
 	n.nodes, n.queued = n.free(jobs, nil)
 	return n
 }
@@ -133,9 +143,10 @@ func (n *freeNodes) withoutJobs() *dispatch.Nodes {
 	return n.empty
 }
 
-// nodesWithout returns the nodes that take pods, without what the pods of some jobs use.
+// nodesWithout returns the nodes that take pods, without what the pods of some jobs use, and the nodes that the worker can
+// add.
 func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Nodes {
-	groups := make([]dispatch.NodeGroup, 0, len(n.inventory.Nodes))
+	groups := make([]dispatch.NodeGroup, 0, len(n.inventory.Nodes)+len(n.addable))
 	for _, node := range n.inventory.Nodes {
 		if !node.Schedulable {
 			continue
@@ -149,7 +160,7 @@ func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch
 		}
 		groups = append(groups, dispatch.NodeGroup{Labels: node.Labels, Taints: node.Taints, Free: free, Count: node.Count})
 	}
-	return dispatch.NewNodes(groups).Ignoring(n.counts.ignored)
+	return dispatch.NewNodes(append(groups, n.addable...)).Ignoring(n.counts.ignored)
 }
 
 // limit returns the nodes with the quota that counts beside them, or instead of them.

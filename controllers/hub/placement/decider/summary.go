@@ -65,9 +65,10 @@ func freeOf(
 ) map[v1alpha1.ClusterName]int64 {
 	free := map[v1alpha1.ClusterName]int64{}
 	for i := range workers {
+		present := workers[i].Nodes.Present()
 		for name := range resources[workers[i].Name] {
 			// The largest number: the nodes of the worker do not count, see Nodes.Free.
-			if amount := workers[i].Nodes.Free(name); amount > 0 && amount < math.MaxInt64 {
+			if amount := present.Free(name); amount > 0 && amount < math.MaxInt64 {
 				free[workers[i].Name] += amount
 			}
 		}

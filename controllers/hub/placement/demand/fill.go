@@ -23,7 +23,7 @@ type Hub struct {
 	Priority *int32
 }
 
-// Fill fills in what a job needs: its WorkerQueue, PodSets, topology and priority. The error is as that of Of, or an
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, topology and priority. The error is as that of Of, or an
 // Obstacle of the job's flavors, topology or classes. The demand is empty if it could not be derived. Pass a copy of the TrainJob: Fill
 // writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
@@ -31,7 +31,7 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 	policy, _, _ := dispatch.SelectPolicy(hub.Policies, *job)
 	var rules *v1alpha1.DispatchPolicy
 	if policy != nil {
-		rules, job.WorkerQueue = policy.DispatchPolicy, policy.Spec.WorkerQueue
+		rules, job.WorkerQueue, job.AddNodes = policy.DispatchPolicy, policy.Spec.WorkerQueue, policy.Spec.AddNodes
 	}
 	flavors, err := hub.flavors(trainJob, rules)
 	if err != nil {
