@@ -6,6 +6,7 @@ package dispatch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -24,6 +25,8 @@ type Decision struct {
 	Message string
 	// Domain is the domain of the worker in which the pods run that belong together. nil: they may run anywhere there.
 	Domain *v1alpha1.Domain
+	// AddedNodes is how many nodes the worker would have to add for the job.
+	AddedNodes int32
 	// Policy of the job, one of the given policies. nil: the job has no policy.
 	Policy *v1alpha1.DispatchPolicy
 }
@@ -78,6 +81,9 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	gang.bind(best.worker.Nodes)
 	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
 	decision.Domain = f.domainOn(best.worker)
+	if adds := f.expansionOn(best.worker); adds != nil {
+		decision.AddedNodes = int32(min(adds.nodes, math.MaxInt32)) //nolint:gosec // It is not above that.
+	}
 	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) + gang.assumption(best.worker.Nodes))
 	return decision
 }

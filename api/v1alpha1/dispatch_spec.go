@@ -174,6 +174,11 @@ type DispatchSpec struct {
 	// podSets select its nodes, and so do the pods of the copy. Absent: the pods may run on all nodes of the worker.
 	// +optional
 	Domain *Domain `json:"domain,omitempty"`
+	// addedNodes is how many nodes the worker has to add for the job, as the decision was made. Until the job runs it holds
+	// them, if they have not come. Absent: none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AddedNodes int32 `json:"addedNodes,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

@@ -91,8 +91,8 @@ var kinds = []kind{
 	{reason: CrashLoop, advice: "read what the container wrote: kubectl trainyard logs JOB --previous"},
 	{
 		reason: Unschedulable,
-		advice: "the nodes have changed since the job was placed, or have taints, labels or limits that the hub does not know; set " +
-			"admissionTimeout in the job's policy to have the job moved",
+		advice: "the worker has not added the nodes that the decision names, or the nodes have changed since the job was placed, or have " +
+			"taints, labels or limits that the hub does not know; set admissionTimeout in the job's policy to have the job moved",
 	},
 	{
 		reason: NoPodReady,

@@ -70,7 +70,8 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
 		PodSets: copied(job.PodSetsIn(grant.Decision.Cluster, grant.Decision.Domain)), Domain: grant.Decision.Domain.DeepCopy(),
-		Priority: job.Priority, Counted: job.Counted.DeepCopy(),
+		AddedNodes: grant.Decision.AddedNodes,
+		Priority:   job.Priority, Counted: job.Counted.DeepCopy(),
 		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
 	}, grant.Decision.Message)
 }

@@ -132,7 +132,7 @@ func manager(version yard.Version) func(ctx context.Context) error {
 
 // newFields takes off the fields that the older version's CRD does not have.
 func newFields(d *v1alpha1.Dispatch) {
-	d.Spec.Counted, d.Spec.Domain = nil, nil
+	d.Spec.Counted, d.Spec.Domain, d.Spec.AddedNodes = nil, nil, 0
 	for i := range d.Spec.PodSets {
 		d.Spec.PodSets[i].HostPorts, d.Spec.PodSets[i].UnmergedRequests = nil, nil
 	}

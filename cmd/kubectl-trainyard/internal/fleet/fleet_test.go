@@ -67,6 +67,14 @@ func gang(pods int32, requests ...string) []v1alpha1.PodSet {
 	return []v1alpha1.PodSet{{Name: "node", Count: pods, Requests: list(requests...)}}
 }
 
+// nodePool are nodes with eight GPUs that a worker can add.
+func nodePool(name string, maximum int32) v1alpha1.ExpandableNodes {
+	return v1alpha1.ExpandableNodes{
+		Name: name, Selector: map[string]string{"pool": name}, Maximum: maximum,
+		Allocatable: v1alpha1.NodeResources{gpu: resource.MustParse("8")},
+	}
+}
+
 func TestTable(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
@@ -74,6 +82,8 @@ func TestTable(t *testing.T) {
 		v1alpha1.NodeGroup{Nodes: 3, Allocatable: list("cpu", "8"), Free: []v1alpha1.FreeNodes{{Nodes: 3, Free: list("cpu", "8")}}})
 	east.CreationTimestamp, east.Status.KubernetesVersion, east.Labels = ago(48*time.Hour), "v1.36.3", map[string]string{"region": "eu"}
 	east.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse("2.5")}
+	east.Spec.Expandable = []v1alpha1.ExpandableNodes{nodePool("h100", 8), nodePool("full", 1), nodePool("l4", 2)}
+	east.Status.Expandable = []v1alpha1.ExpandableStatus{{Name: "h100", Nodes: 2}, {Name: "full", Nodes: 1}}
 	east.Status.NodeGroups[0].Taints = []corev1.Taint{{Key: "inference", Effect: corev1.TaintEffectNoSchedule}}
 	east.Spec.Capacity = v1alpha1.CapacityFromReport
 	east.Status.Conditions = append(east.Status.Conditions, metav1.Condition{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionTrue})
@@ -148,10 +158,10 @@ tpus|True|H100 (nvidia.com/mig-3g.40gb)|2/6|0|2|<unknown>|<unknown>|<unknown>`,
 		"Wide": {
 			reason: "cpu, memory and taints are those of the product's nodes", wide: true, of: []v1alpha1.WorkerCluster{east, lost},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE|CPU-FREE|MEMORY-FREE|SOURCE|PRICE|LABELS|TAINTS|MESSAGE
-east|True|H100|32/48|3x8|2|True|v1.36.3|2d|128|96Gi|Report|nvidia.com/gpu=2.5|region=eu|<none>
-east|True|L4|4/4|4x1|2|True|v1.36.3|2d|12|64Gi|Report|nvidia.com/gpu=2.5|region=eu|inference:NoSchedule
-lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>|24|16Gi|Pods|<none>|<none>|<none>|i/o timeout`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE|CPU-FREE|MEMORY-FREE|SOURCE|PRICE|CAN-ADD|LABELS|TAINTS|MESSAGE
+east|True|H100|32/48|3x8|2|True|v1.36.3|2d|128|96Gi|Report|nvidia.com/gpu=2.5|h100=6,l4=2|region=eu|<none>
+east|True|L4|4/4|4x1|2|True|v1.36.3|2d|12|64Gi|Report|nvidia.com/gpu=2.5|h100=6,l4=2|region=eu|inference:NoSchedule
+lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>|24|16Gi|Pods|<none>|<none>|<none>|<none>|i/o timeout`,
 		},
 	}
 	for name, tc := range tests {
@@ -189,6 +199,10 @@ func TestWorkers(t *testing.T) {
 	unknown := group("H100", 8, v1alpha1.FreeNodes{GPUs: 8, Nodes: 3})
 	lost := worker("east", unknown)
 	lost.Status.Conditions = ready(metav1.ConditionFalse, "Unreachable", "i/o timeout")
+	expandable := worker("east", group("H100", 8, gpus(8, 8, 3)))
+	expandable.Spec.Expandable = []v1alpha1.ExpandableNodes{nodePool("h100", 2)}
+	waiting := placed(v1alpha1.PhaseStarting)
+	waiting.Spec.AddedNodes = 1
 	type seen struct {
 		Free             int64
 		Assigned, Queued int
@@ -207,6 +221,9 @@ func TestWorkers(t *testing.T) {
 		"Running": {reason: "the pods of one that runs are in the status", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), dispatches: []v1alpha1.Dispatch{placed(v1alpha1.PhaseRunning)}, want: seen{Free: 24, Assigned: 2}},
 		"Refused": {reason: "a refused one holds nothing", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), dispatches: []v1alpha1.Dispatch{refused}, want: seen{Free: 24, Assigned: 2}},
 		"Inexact": {reason: "a status that knows GPUs only is used, and it is said", cluster: worker("east", unknown), want: seen{Free: 24, Assigned: 2, Notes: []string{inexact}}},
+		"CanAdd":  {reason: "nodes that the worker can add are there too", cluster: expandable, want: seen{Free: 40, Assigned: 2}},
+		"Adds":    {reason: "a job that waits for nodes holds them", cluster: expandable, dispatches: []v1alpha1.Dispatch{waiting}, want: seen{Free: 24, Assigned: 2, Queued: 1}},
+		"Starts":  {reason: "the pods of one that waits for none are in the status", cluster: expandable, dispatches: []v1alpha1.Dispatch{placed(v1alpha1.PhaseStarting)}, want: seen{Free: 40, Assigned: 2}},
 		"Lost":    {reason: "of a worker that takes no jobs it is not said", cluster: lost, want: seen{Free: 24, Assigned: 2, NotReady: "Unreachable: i/o timeout"}},
 	}
 	for name, tc := range tests {

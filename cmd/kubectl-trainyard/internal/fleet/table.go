@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/accelerators"
 )
 
@@ -29,7 +30,7 @@ func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 		output.Column{Name: "Largest-Gang"}, output.Column{Name: "Jobs"}, output.Column{Name: "Agent"}, output.Column{Name: "Version"},
 		output.Column{Name: "Age"},
 		output.Column{Name: "CPU-Free", Wide: true}, output.Column{Name: "Memory-Free", Wide: true}, output.Column{Name: "Source", Wide: true},
-		output.Column{Name: "Price", Wide: true},
+		output.Column{Name: "Price", Wide: true}, output.Column{Name: "Can-Add", Wide: true},
 		output.Column{Name: "Labels", Wide: true}, output.Column{Name: "Taints", Wide: true}, output.Column{Name: "Message", Wide: true})
 	known := accelerators.Seen(clusters)
 	for i := range clusters {
@@ -74,7 +75,7 @@ func wideCells(cluster *v1alpha1.WorkerCluster, groups []v1alpha1.NodeGroup) []a
 	}
 	return []any{
 		cpu, memory, cmp.Or(cluster.Spec.Capacity, v1alpha1.CapacityFromPods), prices(cluster.Spec.Price),
-		labels.FormatLabels(cluster.Labels), taints(groups), message,
+		addable(cluster), labels.FormatLabels(cluster.Labels), taints(groups), message,
 	}
 }
 
@@ -86,6 +87,15 @@ func prices(of v1alpha1.Prices) string {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		price := of[name]
 		texts = append(texts, fmt.Sprintf("%s=%g", name, price.AsApproximateFloat64()))
+	}
+	return output.Or(strings.Join(texts, ","), output.None)
+}
+
+// addable returns how many nodes the worker can add, by the item of spec.expandable.
+func addable(cluster *v1alpha1.WorkerCluster) string {
+	var texts []string
+	for _, nodes := range dispatch.AddableOf(cluster) {
+		texts = append(texts, fmt.Sprintf("%s=%d", nodes.Added, nodes.Count))
 	}
 	return output.Or(strings.Join(texts, ","), output.None)
 }

@@ -49,9 +49,13 @@ func Place(worker *dispatch.Worker, podSets []v1alpha1.PodSet) {
 	worker.Queued++
 }
 
-// isPending is true for a Dispatch that holds room on a worker that has not reported anything about it.
+// isPending is true for a Dispatch that holds room on a worker that has not reported anything about it, or that has to
+// add nodes for it. Until all its pods run, nodes that have come may count twice: as used and as held.
 func isPending(d *v1alpha1.Dispatch) bool {
-	return record.AttemptOf(d).Live() && d.Status.Phase == v1alpha1.PhasePending
+	if !record.AttemptOf(d).Live() {
+		return false
+	}
+	return d.Status.Phase == v1alpha1.PhasePending || d.Status.Phase == v1alpha1.PhaseStarting && d.Spec.AddedNodes > 0
 }
 
 func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact bool) {

@@ -197,7 +197,7 @@ func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	if decision.Cluster != "" {
 		condition.Status = metav1.ConditionTrue
 		d.Status.Phase = v1alpha1.PhasePending
-		d.Spec.Cluster, d.Spec.Attempt, d.Spec.Domain = decision.Cluster, 1, decision.Domain
+		d.Spec.Cluster, d.Spec.Attempt, d.Spec.Domain, d.Spec.AddedNodes = decision.Cluster, 1, decision.Domain, decision.AddedNodes
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, decision.Message)
 	}
 	d.Status.Conditions = []metav1.Condition{condition}

@@ -69,6 +69,23 @@ status:
       {gpus: 8, nodes: 3, free: {cpu: 60, nvidia.com/gpu: 8, pods: 100}}]}
 `
 
+// pools is a worker with one free node of a pool, which may have three. One of the others is there and takes no pods.
+const pools = `
+apiVersion: trainyard.dev/v1alpha1
+kind: WorkerCluster
+metadata: {name: pools}
+spec:
+  connection: {kubeconfigPath: /kubeconfig}
+  expandable:
+  - {name: h100, selector: {pool: h100}, allocatable: {cpu: 64, nvidia.com/gpu: 8}, maximum: 3, price: {nvidia.com/gpu: 2}}
+status:
+  conditions: [{type: Ready, status: "True", reason: Connected, message: "", lastTransitionTime: null}]
+  expandable: [{name: h100, nodes: 2}]
+  nodeGroups:
+  - {resource: nvidia.com/gpu, nodes: 1, labels: {pool: h100}, allocatable: {cpu: 64, nvidia.com/gpu: 8, pods: 110}, free: [
+      {gpus: 8, nodes: 1, free: {cpu: 60, nvidia.com/gpu: 8, pods: 100}}]}
+`
+
 // job returns a job with this number of nodes that take 8 GPUs each. more is more of it, in YAML's flow style.
 func job(name string, nodes int, more ...string) string {
 	more = append(more, "", "")
@@ -136,6 +153,26 @@ func TestDecisions(t *testing.T) {
 			documents: []string{torch, worker("small", 2), job("a", 2, `annotations: {trainyard.dev/topology: rack}`)},
 			want:      []string{"a  0 InvalidTopology"},
 		},
+		"Expandable": {
+			reason:    "a worker adds the one node that it may still add, if no other has room, and for one job only",
+			documents: []string{torch, pools, worker("small", 2), job("a", 2), job("b", 2), job("c", 1)},
+			want:      []string{"a small 0 Placed", "b pools 0 Placed adds 1", "c  0 NoFit"},
+		},
+		"NotExpandable": {
+			reason:    "the policy says so",
+			documents: []string{torch, pools, job("a", 2), policy("p", "addNodes: Never")},
+			want:      []string{"a  0 NoFit p"},
+		},
+		"WaitsForNodes": {
+			reason: "a job that was placed holds its nodes until it runs",
+			documents: []string{torch, pools, job("a", 1), `
+apiVersion: trainyard.dev/v1alpha1
+kind: Dispatch
+metadata: {name: before, namespace: vision}
+spec: {trainJob: {name: before, uid: x}, attempt: 1, cluster: pools, addedNodes: 1, podSets: [{name: node, count: 2, requests: {nvidia.com/gpu: 8}}]}
+status: {phase: Starting}`},
+			want: []string{"a  0 NoFit"},
+		},
 		"Policy":    {reason: "the policy's selector and scores", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2), policy("p", "scoring: [{name: MostAllocated}]")}, want: []string{"a small 0 Placed p"}},
 		"NoPolicy":  {reason: "no policy is the job's", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {selector: {matchLabels: {a: b}}}")}, want: []string{"a  0 NoPolicy"}},
 		"Namespace": {reason: "the labels of the namespace", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {namespaceSelector: {matchLabels: {team: llm}}}"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: research, labels: {team: llm}}"}, want: []string{"a small 0 Placed p"}},
@@ -193,6 +230,9 @@ status: {phase: Pending}`},
 			for _, r := range outcome.Results {
 				d := r.Dispatch
 				got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %d %s %s", d.Name, d.Spec.Cluster, d.Spec.Priority, d.Status.Reason, r.Policy)))
+				if d.Spec.AddedNodes > 0 {
+					got[len(got)-1] += fmt.Sprint(" adds ", d.Spec.AddedNodes)
+				}
 				if d.Spec.Domain != nil {
 					got[len(got)-1] += " " + d.Spec.Domain.String()
 				}
