@@ -19,6 +19,10 @@
 // A job with a Topology is tried in the domains of each worker: the nodes that have the same value of a label. A chosen
 // domain becomes a node selector of the job's demand (Job.PodSetsIn), so all else here knows nothing of domains.
 //
+// Nodes that a worker does not have and can add (Addable) are nodes with a mark. Nodes.Present leaves them out. Decide
+// takes them only where no worker has room without them, unless the job's policy says otherwise (Job.AddNodes), and all
+// that takes places off nodes takes them off nodes that are there first.
+//
 // The quota of a worker's Kueue is another kind of room (WithQuota), for jobs that go to a LocalQueue (QueueOf): a
 // ClusterQueue has so much of each flavor, without a limit per node. Either only the quota counts for such jobs, or
 // they must fit into the quota and on the nodes. PodSets get their flavors in the order of the job, as in Kueue, so
@@ -28,7 +32,8 @@
 //
 // Filters (filter.go) reject workers, the cheap ones first. A policy or a pin with a fault rejects every worker.
 //
-// Of the workers that pass, those on which a job with a Topology fits in one domain come first. Then the worker with the
+// Of the workers that pass, those that have room on nodes that are there come first, and those that would add nodes come
+// last. Of the former, those on which a job with a Topology fits in one domain come first. Then the worker with the
 // highest weighted average of the policy's scores (Scores) wins. Among equal workers, the highest hash of job and worker
 // wins. Each score is a number from 0 to 100 that follows from the job and this worker alone. Other schedulers stretch
 // scores so that the best worker has 100 and the worst has 0. This package does not: then a third worker could change

@@ -281,8 +281,8 @@ func TestFit(t *testing.T) {
 			reason:  "no amount of waiting gives the worker the resource",
 			podSets: []v1alpha1.PodSet{podSet(1, 0, requests(corev1.ResourceList{"amd.com/gpu": resource.MustParse("1")}))},
 			nodes:   []NodeGroup{gpuNodes(1, 8)},
-			want: &Shortfall{PodSet: "node", Message: "no node has the resource amd.com/gpu; if a scheduler extender manages it there, " +
-				"add it to spec.ignoredResources of the WorkerCluster"},
+			want: &Shortfall{PodSet: "node", Message: "no node has the resource amd.com/gpu; if the worker can add nodes that have it, " +
+				"describe them in spec.expandable of the WorkerCluster; if a scheduler extender manages it there, add it to spec.ignoredResources"},
 		},
 		"ResourceElsewhere": {
 			reason:  "the selector leads to nodes without the resource",

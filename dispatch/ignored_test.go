@@ -100,8 +100,8 @@ func TestWorkerIgnoresResources(t *testing.T) {
 	check.Equal(t, "east Fits", string(nearest.Cluster)+" "+nearest.Reason, "the nearest worker")
 	check.Diff(t, Resources{gpu: 16}, workers[0].Allocatable, "allocatable of east")
 	check.Diff(t, Resources{gpu: 16, gpumem: 10}, workers[1].Allocatable, "allocatable of west")
-	const want = "no node has the resource nvidia.com/gpumem; if a scheduler extender manages it there, " +
-		"add it to spec.ignoredResources of the WorkerCluster"
+	const want = "no node has the resource nvidia.com/gpumem; if the worker can add nodes that have it, " +
+		"describe them in spec.expandable of the WorkerCluster; if a scheduler extender manages it there, add it to spec.ignoredResources"
 	line := Explain(job, nil, workers)[1]
 	check.Equal(t, v1alpha1.ReasonNoMatchingNode, line.Reason, "why not west")
 	check.Equal(t, want, line.Message, "why not west")

@@ -304,12 +304,14 @@ func omittedNote(n *Nodes) string {
 	return fmt.Sprintf(", of the %d that are counted; the nodes have %d", len(n.names), len(n.names)+n.omitted)
 }
 
-// extenderNote says what to do about a resource that a scheduler extender manages, so that no node lists it.
+// extenderNote says what to do about a resource that no node lists because nodes of a pool have it that is scaled to zero,
+// or because a scheduler extender manages it.
 func extenderNote(n *Nodes, name corev1.ResourceName) string {
 	if !IsExtended(name) || isClaimed(name) || n.omitted > 0 {
 		return ""
 	}
-	return "; if a scheduler extender manages it there, add it to spec.ignoredResources of the WorkerCluster"
+	return "; if the worker can add nodes that have it, describe them in spec.expandable of the WorkerCluster; " +
+		"if a scheduler extender manages it there, add it to spec.ignoredResources"
 }
 
 // nodesNote says how many nodes there are for the pods.

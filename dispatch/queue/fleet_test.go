@@ -26,6 +26,7 @@ const gpu corev1.ResourceName = "nvidia.com/gpu"
 type node struct {
 	pool       string // The value of the label pool.
 	cpus, gpus int64
+	added      bool // It is not there: the worker would have to add it.
 }
 
 func (n node) takes(set *v1alpha1.PodSet, d node) bool {
@@ -156,7 +157,8 @@ func (f *fleet) nodes(s *site, gone func(*runs) bool) *dispatch.Nodes {
 		}
 	}
 	slices.SortFunc(free, func(a, b node) int {
-		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.gpus, b.gpus), cmp.Compare(a.cpus, b.cpus))
+		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.gpus, b.gpus), cmp.Compare(a.cpus, b.cpus),
+			cmp.Compare(names[a.added], names[b.added]))
 	})
 	var groups []dispatch.NodeGroup
 	for i, n := range free {
@@ -165,11 +167,14 @@ func (f *fleet) nodes(s *site, gone func(*runs) bool) *dispatch.Nodes {
 			continue
 		}
 		groups = append(groups, dispatch.NodeGroup{
-			Labels: pools[n.pool], Count: 1, Free: dispatch.Resources{corev1.ResourceCPU: n.cpus, gpu: n.gpus},
+			Labels: pools[n.pool], Count: 1, Free: dispatch.Resources{corev1.ResourceCPU: n.cpus, gpu: n.gpus}, Added: names[n.added],
 		})
 	}
 	return dispatch.NewNodes(groups)
 }
+
+// names are the names of nodes that are there, and of others.
+var names = map[bool]string{true: "pool"}
 
 var pools = map[string]map[string]string{"a": {"pool": "a"}, "b": {"pool": "b"}}
 

@@ -249,7 +249,7 @@ func (w *world) do(s step) {
 		site.Labels = map[string]string{"region": []string{"eu", "us"}[s.b%2]}
 		w.touch(site)
 	case "node":
-		site.grow(node{pool: []string{"a", "b"}[s.b%2], cpus: 64_000, gpus: int64(4 + 4*(s.c%2))})
+		site.grow(node{pool: []string{"a", "b"}[s.b%2], cpus: 64_000, gpus: int64(4 + 4*(s.c%2)), added: s.c/2%3 == 0})
 	case "worker":
 		w.worker(s, site)
 	case "policy":

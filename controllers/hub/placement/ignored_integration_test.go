@@ -26,8 +26,8 @@ func virtual(job *trainer.TrainJob) {
 // A job that requests a resource of a scheduler extender waits, is told what to do, and runs where an admin has done it.
 // Its pods take the room that they need of other resources.
 func TestIgnoredResources(t *testing.T) {
-	const advice = "NoMatchingNode: no node has the resource nvidia.com/gpumem; if a scheduler extender manages it there, " +
-		"add it to spec.ignoredResources of the WorkerCluster"
+	const advice = "NoMatchingNode: no node has the resource nvidia.com/gpumem; if the worker can add nodes that have it, " +
+		"describe them in spec.expandable of the WorkerCluster; if a scheduler extender manages it there, add it to spec.ignoredResources"
 	s := newScene(t)
 	s.Submit(t, "first", virtual)
 	d := s.expect(t, "first", v1alpha1.ReasonNoFit)
