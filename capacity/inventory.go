@@ -57,8 +57,8 @@ type Snapshot struct {
 	Abridged []v1alpha1.Abridgement
 }
 
-// Recognized returns how many nodes are of an item of spec.expandable, also those that take no pods. If nobody knows the
-// labels of all nodes, they are as many as there may be.
+// Recognized returns how many nodes are of an item of spec.expandable, also those that take no pods. If nobody knows
+// the labels of all nodes, they are as many as there may be.
 func (s *Snapshot) Recognized(item *v1alpha1.ExpandableNodes) int {
 	if slices.Contains(s.Abridged, v1alpha1.AbridgedNodeLabels) || slices.Contains(s.Abridged, v1alpha1.AbridgedNodes) {
 		return int(item.Maximum)

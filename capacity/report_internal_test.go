@@ -104,7 +104,7 @@ func TestReportSaysAll(t *testing.T) {
 	}
 }
 
-// TestReportNeverPromisesMore checks that no abridgement makes nodes more free or gangs smaller.
+// TestReportNeverPromisesMore checks that no abridgement makes nodes more free, gangs smaller, or pools emptier.
 func TestReportNeverPromisesMore(t *testing.T) {
 	seen := map[v1alpha1.Abridgement]bool{}
 	for seed := range uint64(60) {
@@ -132,6 +132,12 @@ func TestReportNeverPromisesMore(t *testing.T) {
 			}
 		}
 		checkPromise(t, full.Nodes, abridged.Nodes)
+		for key, value := range full.Nodes[0].Labels {
+			item := &v1alpha1.ExpandableNodes{Selector: map[string]string{key: value}, Maximum: int32(len(full.Nodes))}
+			if all, few := full.Recognized(item), abridged.Recognized(item); all < 1 || few < all {
+				t.Fatalf("seed %d: %d nodes have label %s=%s, and %d of them are left with %v", seed, all, key, value, few, report.Abridged)
+			}
+		}
 	}
 	for _, step := range abridgements {
 		if !seen[step.name] {

@@ -48,6 +48,17 @@ func fleet(workers, labelSets int, free func(worker, node int) int64) []Worker {
 	return fleet
 }
 
+// withAddable returns the nodes with a number of nodes more that the worker can add.
+func withAddable(nodes *Nodes, count int) *Nodes {
+	if count == 0 {
+		return nodes
+	}
+	groups := nodes.Groups()
+	added := groups[0]
+	added.Added, added.Count, added.Free = "pool", count, Resources{corev1.ResourceCPU: 104000, gpu: 8}
+	return NewNodes(append(groups, added))
+}
+
 func gpuSet(name string, role v1alpha1.PodSetRole, count int32, gpus, cpus int64) v1alpha1.PodSet {
 	return v1alpha1.PodSet{
 		Name: name, Role: role, Count: count,
@@ -90,6 +101,7 @@ func BenchmarkDecide(b *testing.B) {
 		scoring   []v1alpha1.Score
 		expressed bool
 		topology  *Topology
+		addable   int // Nodes like the others that each worker can add.
 	}{
 		"idle":                     {labelSets: 4, free: idle, podSets: nodes},
 		"busy":                     {labelSets: 4, free: busy, podSets: nodes},
@@ -107,10 +119,16 @@ func BenchmarkDecide(b *testing.B) {
 		"idle, domains":            {labelSets: 4, free: idle, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack", Required: true}},
 		"waits, 64 domains":        {labelSets: 64, free: full, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack", Required: true}},
 		"waits, preferred":         {labelSets: 4, free: full, podSets: nodes, topology: &Topology{Label: "topology.kubernetes.io/rack"}},
+		"idle, can add":            {labelSets: 4, free: idle, podSets: nodes, addable: 8},
+		"waits, can add":           {labelSets: 4, free: full, podSets: nodes, addable: 8},
+		"waits, cannot add enough": {labelSets: 4, free: full, podSets: nodes, addable: 2},
 		"busy, 64 label sets, scores, expression": {labelSets: 64, free: busy, podSets: nodes, scoring: all, expressed: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			workers := fleet(1000, bc.labelSets, bc.free)
+			for i := range workers {
+				workers[i].Nodes = withAddable(workers[i].Nodes, bc.addable)
+			}
 			job := Job{UID: "0c6f5cb5-8c4c-4a5d-a6a0-0f3d62ab5b2f", PodSets: bc.podSets, Previous: "worker-7", Topology: bc.topology}
 			var policies []Policy
 			if bc.scoring != nil {

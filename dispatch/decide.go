@@ -31,11 +31,11 @@ type Decision struct {
 	Policy *v1alpha1.DispatchPolicy
 }
 
-// Decide chooses the worker with the highest score among the workers that pass all filters. Workers on which the job fits
-// on nodes that are there come before those that would have to add nodes, unless the policy says otherwise. Of the latter,
-// the one that adds the cheapest nodes comes first, then the one that adds the fewest. For a job that prefers a domain,
-// each worker on which it fits in one domain comes before each worker on which it does not. The order of workers, policies,
-// PodSets and nodes does not change the answer.
+// Decide chooses the worker with the highest score among the workers that pass all filters. Workers on which the job
+// fits on nodes that are there come before those that would have to add nodes, unless the policy says otherwise. Of the
+// latter, the one that adds the cheapest nodes comes first, then the one that adds the fewest. For a job that prefers a
+// domain, each worker on which it fits in one domain comes before each worker on which it does not. The order of
+// workers, policies, PodSets and nodes does not change the answer.
 func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	var at v1alpha1.ClusterName
 	defer Blame(&at)
@@ -84,7 +84,8 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	if adds := f.expansionOn(best.worker); adds != nil {
 		decision.AddedNodes = int32(min(adds.nodes, math.MaxInt32)) //nolint:gosec // It is not above that.
 	}
-	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) + gang.assumption(best.worker.Nodes))
+	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) +
+		gang.assumption(best.worker.Nodes))
 	return decision
 }
 
@@ -126,7 +127,8 @@ func (c *contender) note(fitting int) string {
 	case fitting == 1:
 		return "; no worker has room for the job without that, and no other worker could add nodes for it"
 	}
-	return fmt.Sprintf("; no worker has room for the job without that; the first by price, nodes and score of %d workers that could add nodes", fitting)
+	return fmt.Sprintf("; no worker has room for the job without that; the first by price, nodes and score of %d workers "+
+		"that could add nodes", fitting)
 }
 
 // maxExplanation is how many workers an explanation of the API can have.

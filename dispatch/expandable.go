@@ -27,13 +27,15 @@ func Addable(items []v1alpha1.ExpandableNodes, has func(item *v1alpha1.Expandabl
 		}
 		labels := maps.Clone(item.Selector)
 		maps.Copy(labels, item.Labels)
-		groups = append(groups, NodeGroup{Labels: labels, Taints: item.Taints, Free: allocatableOf(item), Count: count, Added: item.Name})
+		groups = append(groups, NodeGroup{
+			Labels: labels, Taints: item.Taints, Free: allocatableOf(item), Count: count, Added: item.Name,
+		})
 	}
 	return groups
 }
 
-// AddableOf is Addable as the status of a WorkerCluster says it, or the groups of nodes there if the manager has not looked
-// at an item yet.
+// AddableOf is Addable as the status of a WorkerCluster says it, or the groups of nodes there if the manager has not
+// looked at an item yet.
 func AddableOf(cluster *v1alpha1.WorkerCluster) []NodeGroup {
 	return Addable(cluster.Spec.Expandable, func(item *v1alpha1.ExpandableNodes) (has int) {
 		for i := range cluster.Status.Expandable {
@@ -95,6 +97,35 @@ func (n *Nodes) setPresent(rows []row) {
 // canAdd says whether some of the nodes are not there.
 func (n *Nodes) canAdd() bool { return n != nil && n.there != nil }
 
+// cost is what it costs to put pods on a node.
+type cost uint8
+
+const (
+	// there: the node is there.
+	there cost = iota
+	// planned: the worker has to add the node, for other pods of the gang.
+	planned
+	// toAdd: the worker has to add the node.
+	toAdd
+)
+
+// costOf returns what it costs to put pods on a node of a run.
+func (p *placement) costOf(r *run) cost {
+	switch {
+	case p.nodes.there == nil || p.nodes.classes[r.class].added == "":
+		return there
+	case p.isUsed(r):
+		return planned
+	}
+	return toAdd
+}
+
+// isUsed says whether pods of the gang are on the nodes of a run, in this phase or an earlier one.
+func (p *placement) isUsed(r *run) bool {
+	row := p.nodes.row(r.row)
+	return !slices.Equal(r.free, row) || !slices.Equal(r.low, row)
+}
+
 // PoolPrice is the price of nodes that a worker can add: of a unit of each resource, as Worker.Price, and of a node.
 type PoolPrice struct {
 	Unit Prices
@@ -153,7 +184,8 @@ func (f *filters) expansionOn(w *Worker) *expansion {
 	return f.expansions[w.Name]
 }
 
-// expansion places the gang on the worker, and counts the nodes that are not there. Afterwards it is bound to the nodes.
+// expansion places the gang on the worker, and counts the nodes that are not there. Afterwards it is bound to the
+// nodes.
 func (g *gang) expansion(w *Worker) *expansion {
 	n := withPorts(w.Nodes, g.hostPorts)
 	g.bind(n)
@@ -203,8 +235,8 @@ func (e *expansion) add(n *Nodes, r *run) {
 	}
 }
 
-// compare is above 0 if the nodes are better than others: they cost less, or as much and are fewer. Without prices only the
-// number counts.
+// compare is above 0 if the nodes are better than others: they cost less, or as much and are fewer. Without prices only
+// the number counts.
 func (e *expansion) compare(other *expansion) int {
 	if e == nil || other == nil {
 		return 0

@@ -158,35 +158,6 @@ type candidate struct {
 	share float64
 }
 
-// cost is what it costs to put pods on a node.
-type cost uint8
-
-const (
-	// there: the node is there.
-	there cost = iota
-	// planned: the worker has to add the node, for other pods of the gang.
-	planned
-	// toAdd: the worker has to add the node.
-	toAdd
-)
-
-// costOf returns what it costs to put pods on a node of a run.
-func (p *placement) costOf(r *run) cost {
-	switch {
-	case p.nodes.there == nil || p.nodes.classes[r.class].added == "":
-		return there
-	case p.isUsed(r):
-		return planned
-	}
-	return toAdd
-}
-
-// isUsed says whether pods of the gang are on the nodes of a run, in this phase or an earlier one.
-func (p *placement) isUsed(r *run) bool {
-	row := p.nodes.row(r.row)
-	return !slices.Equal(r.free, row) || !slices.Equal(r.low, row)
-}
-
 // begin starts with the nodes as they are.
 func (p *placement) begin(n *Nodes) {
 	p.nodes = n

@@ -116,7 +116,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		}
 		switch {
 		case !slices.ContainsFunc(all, has):
-			return "no node has " + name + omittedNote(n) + extenderNote(n, g.names[d.name])
+			return "no node has " + name + omittedNote(n) + unlistedNote(n, g.names[d.name])
 		case !slices.ContainsFunc(matching, has):
 			return "no node that matches its node selector has " + name
 		}
@@ -142,7 +142,8 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		slices.Sort(taints)
 		return "every " + nodes + " has taint " + list(slices.Compact(taints), " or ")
 	}
-	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + n.addedNote(takes) + g.portsNote(n, p, takes)
+	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + n.addedNote(takes) +
+		g.portsNote(n, p, takes)
 }
 
 // matching returns the classes that the pods' node selector and affinity match, or why there are none.
@@ -304,9 +305,9 @@ func omittedNote(n *Nodes) string {
 	return fmt.Sprintf(", of the %d that are counted; the nodes have %d", len(n.names), len(n.names)+n.omitted)
 }
 
-// extenderNote says what to do about a resource that no node lists because nodes of a pool have it that is scaled to zero,
-// or because a scheduler extender manages it.
-func extenderNote(n *Nodes, name corev1.ResourceName) string {
+// unlistedNote says what to do about a resource that no node lists, because the pool is scaled to zero whose nodes have
+// it, or because a scheduler extender manages it.
+func unlistedNote(n *Nodes, name corev1.ResourceName) string {
 	if !IsExtended(name) || isClaimed(name) || n.omitted > 0 {
 		return ""
 	}

@@ -18,9 +18,9 @@ type ExpandableNodes struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="name must have lower case letters, digits, '-' and '.' only"
 	Name string `json:"name"`
 	// selector has labels that all these nodes have, and no other nodes: the label of the node pool, such as
-	// cloud.google.com/gke-nodepool, eks.amazonaws.com/nodegroup or karpenter.sh/nodepool. The nodes of the worker that have
-	// all of these labels count against maximum, also those that are not Ready or cordoned. So a node that comes is not
-	// counted twice, as there and as still to come.
+	// cloud.google.com/gke-nodepool, eks.amazonaws.com/nodegroup or karpenter.sh/nodepool. The nodes of the worker that
+	// have all of these labels count against maximum, also those that are not Ready or cordoned. So a node that comes
+	// is not counted twice, as there and as still to come.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=8
 	Selector map[string]string `json:"selector"`
@@ -34,11 +34,11 @@ type ExpandableNodes struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// allocatable is what a new node has for pods: status.allocatable of such a node, less what pods of DaemonSets request.
-	// A negative amount counts as 0.
+	// allocatable is what a new node has for pods: status.allocatable of such a node, less what pods of DaemonSets
+	// request. A negative amount counts as 0.
 	Allocatable NodeResources `json:"allocatable"`
-	// devices are how many devices of a DeviceClass a new node has, by the name of the class, for pods that claim devices by
-	// template.
+	// devices are how many devices of a DeviceClass a new node has, by the name of the class, for pods that claim
+	// devices by template.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Devices map[string]int32 `json:"devices,omitempty"`
@@ -46,8 +46,9 @@ type ExpandableNodes struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	Maximum int32 `json:"maximum"`
-	// price is the price of these nodes, in the units of spec.price of the worker. Of workers that would have to add nodes
-	// for a job, the one that adds the cheapest nodes gets it. A negative price counts as 0. Absent: spec.price of the worker.
+	// price is the price of these nodes, in the units of spec.price of the worker. Of workers that would have to add
+	// nodes for a job, the one that adds the cheapest nodes gets it. A negative price counts as 0. Absent: spec.price
+	// of the worker.
 	// +optional
 	Price Prices `json:"price,omitempty"`
 }
@@ -62,8 +63,8 @@ type ExpandableStatus struct {
 	// name is the name of the item.
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// nodes is how many nodes have the labels of its selector, also those that are not Ready or cordoned. It is the maximum
-	// if the worker's CapacityReport is too large to have the labels of all nodes.
+	// nodes is how many nodes have the labels of its selector, also those that are not Ready or cordoned. It is the
+	// maximum if the worker's CapacityReport is too large to have the labels of all nodes.
 	Nodes int32 `json:"nodes"`
 }
 

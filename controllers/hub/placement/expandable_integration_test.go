@@ -99,8 +99,8 @@ func (s *scene) runOn(t *testing.T, d *v1alpha1.Dispatch, nodes ...string) {
 	gomega.NewWithT(t).Eventually(bound, check.Patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(len(nodes)), "pods that the hub knows")
 }
 
-// A job is placed on a worker that has to add nodes for it, and holds them: before they come, while they come, when they
-// are there and when its pods run. So no other job gets them, also after a restart.
+// A job is placed on a worker that has to add nodes for it, and holds them: before they come, while they come, when
+// they are there and when its pods run. So no other job gets them, also after a restart.
 func TestAddedNodesAreHeld(t *testing.T) {
 	s := newScene(t)
 	s.Submit(t, "first", tpus(2))
@@ -184,8 +184,8 @@ func TestRoomThatIsThereComesFirst(t *testing.T) {
 	}
 }
 
-// A pool that does not grow in time is a refusal like any other: the job goes to the pool of another worker, whose nodes
-// are kept for it meanwhile, and the first pool is left alone for a while.
+// A pool that does not grow in time is a refusal like any other: the job goes to the pool of another worker, whose
+// nodes are kept for it meanwhile, and the first pool is left alone for a while.
 func TestPoolThatDoesNotGrow(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, withPool(2))

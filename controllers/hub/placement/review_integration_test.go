@@ -137,6 +137,25 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 	}
 }
 
+// TestReviewOfNodesToAdd: a worker may hold a job on nodes that it does not have yet.
+func TestReviewOfNodesToAdd(t *testing.T) {
+	s := newScene(t)
+	for _, name := range []v1alpha1.ClusterName{east, west} {
+		s.showNodes(t, name, 2)
+		defer s.showNodes(t, name, 0)
+	}
+	s.worker(t, east, withPool(2))
+	for pods, want := range map[int32]string{2: "", 3: `nearest is worker "east": lacks 4 example.com/tpu`} {
+		name := fmt.Sprintf("tpus-%d", pods)
+		s.Submit(t, name, tpus(pods))
+		_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), s.TrainJob(t, name))
+		check.Must(t, err)
+		if got := strings.Join(warnings, "\n"); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("the warnings about %d pods are %q, want %q", pods, got, want)
+		}
+	}
+}
+
 // TestPlacedOn: only a job with a live attempt has, or will have, a copy.
 func TestPlacedOn(t *testing.T) {
 	s := newScene(t)

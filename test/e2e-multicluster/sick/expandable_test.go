@@ -93,7 +93,8 @@ func waitsForNodes(t *testing.T, job *trainer.TrainJob, worker string, pods int)
 
 // TestPoolGrows: a worker without a node that has a device gets a job that needs it, because it can add such nodes. No
 // second job gets the same nodes, before they come and when they are there. As on GKE, the nodes are tainted, and
-// admission lets pods that ask for the device tolerate that. It changes a worker, so it does not run beside other tests.
+// admission lets pods that ask for the device tolerate that. It changes a worker, so it does not run beside other
+// tests.
 func TestPoolGrows(t *testing.T) {
 	tpus := pool{name: "tpus", device: "example.com/tpu", taints: []corev1.Taint{
 		{Key: "example.com/tpu", Value: "present", Effect: corev1.TaintEffectNoSchedule},
@@ -116,8 +117,8 @@ func TestPoolGrows(t *testing.T) {
 	check.Equal(t, int32(0), d.Spec.AddedNodes, "nodes to add for a job that found its node there")
 }
 
-// TestPoolThatDoesNotGrow: a job whose worker does not add the nodes in time goes to the next worker. Its policies are for
-// all jobs, so it does not run beside other tests.
+// TestPoolThatDoesNotGrow: a job whose worker does not add the nodes in time goes to the next worker. Its policies are
+// for all jobs, so it does not run beside other tests.
 func TestPoolThatDoesNotGrow(t *testing.T) {
 	policy := &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "impatient-for-nodes"},

@@ -143,8 +143,8 @@ func (n *freeNodes) withoutJobs() *dispatch.Nodes {
 	return n.empty
 }
 
-// nodesWithout returns the nodes that take pods, without what the pods of some jobs use, and the nodes that the worker can
-// add.
+// nodesWithout returns the nodes that take pods, without what the pods of some jobs use, and the nodes that the worker
+// can add.
 func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Nodes {
 	groups := make([]dispatch.NodeGroup, 0, len(n.inventory.Nodes)+len(n.addable))
 	for _, node := range n.inventory.Nodes {
