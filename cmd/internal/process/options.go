@@ -198,6 +198,7 @@ func (o *Options) Apply(to *ctrl.Options) {
 	// With the priority queue of controller-runtime v0.24.1, stopping can take half a minute and end in an error
 	// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). The next leader would wait for the lease.
 	to.Controller.UsePriorityQueue = ptr.To(false)
+	to.GracefulShutdownTimeout = ptr.To(stopTimeout)
 	to.Metrics = o.metricsServer()
 	to.HealthProbeBindAddress = o.HealthAddress
 	to.PprofBindAddress = localByDefault(o.PprofAddress)

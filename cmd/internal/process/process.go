@@ -52,8 +52,20 @@ func (o *Options) SetUpLog() logr.Logger {
 	return log
 }
 
-// Run answers probes and runs the manager until ctx ends. Then it returns nil.
-func Run(ctx context.Context, mgr ctrl.Manager) error {
+// How long a process takes to end. The Deployments give it longer: the kubelet kills a process that does not end in
+// terminationGracePeriodSeconds, and then nobody learns why.
+const (
+	// stopTimeout is how long controllers and servers may take to return.
+	stopTimeout = 20 * time.Second
+	// endTimeout is how long all of a stop may take, with the release of the lease.
+	endTimeout = 25 * time.Second
+)
+
+// Run answers probes and runs the manager until ctx ends. Then it returns nil. If something does not stop in time, it
+// returns an error, and the process has to exit, because that something still runs.
+func Run(ctx context.Context, mgr ctrl.Manager) error { return run(ctx, mgr, endTimeout) }
+
+func run(ctx context.Context, mgr ctrl.Manager, patience time.Duration) error {
 	// Caches fill before the process holds the lease, so a standby replica is ready too.
 	synced := func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), syncCheckTimeout)
@@ -66,10 +78,28 @@ func Run(ctx context.Context, mgr ctrl.Manager) error {
 	if err := errors.Join(mgr.AddHealthzCheck("healthz", healthz.Ping), mgr.AddReadyzCheck("readyz", synced)); err != nil {
 		return fmt.Errorf("add health checks: %w", err)
 	}
-	if err := mgr.Start(ctx); err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	if err := await(ctx, ended, patience); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil
+}
+
+// await waits for the end of a manager, but not for longer than patience after the end of ctx: a manager whose caches are
+// not filled yet does not look at its context, and nothing limits its own wait for the release of the lease.
+func await(ctx context.Context, ended <-chan error, patience time.Duration) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(patience):
+		return fmt.Errorf("the manager has not stopped within %s", patience)
+	}
 }
 
 // Requirement is an API that must be installed in the cluster.
