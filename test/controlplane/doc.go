@@ -13,6 +13,15 @@
 // kubectl is kubectl. hack/build-controlplane.sh builds it with the version
 // set: without one, clients cannot parse what /version says.
 //
+// # Other releases
+//
+// go.mod has the release that product, CI and most tests have: then the control plane shares the compiled libraries
+// with the product, which is most of what a build compiles. releases/1.34.mod and the like have other releases, for the
+// same sources: go build -modfile=releases/1.34.mod. hack/build-controlplane.sh says how, and Options.Release of
+// test/clusters starts them. To update one of them, change the versions in it, and run
+//
+//	GOWORK=off go -C test/controlplane mod tidy -modfile=releases/1.34.mod
+//
 // # Ending with the parent
 //
 // With TRAINYARD_END_WITH_STDIN=1 a part ends when its standard input does.

@@ -60,7 +60,8 @@ func (r *Release) Path(name string) string { return filepath.Join(r.dir, name) }
 func (r *Release) Version(name string) string { return r.versions[name] }
 
 // Open checks the binaries in a directory: all are there, and each has the minor version that the file goMod requires
-// of its module. goMod is the path of test/controlplane/go.mod. The error has a line for each fault.
+// of its module. goMod is the path of test/controlplane/go.mod, or of one of test/controlplane/releases. The error has a
+// line for each fault.
 func Open(ctx context.Context, dir, goMod string) (*Release, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("%s=%q: want an absolute path, because tests run in different directories", Variable, dir)

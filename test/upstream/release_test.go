@@ -147,6 +147,28 @@ func TestRequiredVersions(t *testing.T) {
 	}
 }
 
+// The file of another release has the modules of that release.
+func TestRequiredVersionsOfReleases(t *testing.T) {
+	paths, err := filepath.Glob("../controlplane/releases/*.mod")
+	check.Must(t, err)
+	check.Equal(t, false, len(paths) == 0, "there are no other releases")
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		check.Must(t, err)
+		release := strings.TrimSuffix(filepath.Base(path), ".mod")
+		got, err := requiredVersion(data, kubernetesModule)
+		check.Must(t, err)
+		check.Equal(t, release, minor(got), "%s requires Kubernetes %s", path, got)
+		_, staging, _ := strings.Cut(release, ".")
+		if text := "\tk8s.io/apiserver => k8s.io/apiserver v0." + staging + "."; !strings.Contains(string(data), text) {
+			t.Errorf("%s lacks %q", path, text)
+		}
+		if _, err := requiredVersion(data, etcdModule); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 func writeGoMod(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "go.mod")

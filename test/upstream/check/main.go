@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Check checks the directory of $TRAINYARD_KUBERNETES, and prints the versions of its binaries. Its argument is the path
-// of test/controlplane/go.mod.
+// of test/controlplane/go.mod, or of one of test/controlplane/releases.
 package main
 
 import (
