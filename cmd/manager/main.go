@@ -10,7 +10,8 @@
 // the flags, caches.go what the hub's caches hold, events.go how fast Events are written, and namespaces.go which
 // namespaces are protected.
 //
-// Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with one line on standard error that says why.
+// Exit codes: 0 after SIGTERM or SIGINT if everything has stopped within 25 s, 1 for everything else, with one line on
+// standard error that says why.
 package main
 
 import (

@@ -10,6 +10,6 @@
 // never work at the same time. The other replicas keep their caches filled and take over. All replicas answer the
 // admission webhooks. The replica that holds another lease fences, so fencing works beside a Trainer too.
 //
-// Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with the reason on standard error: one line, or one for
-// each wrong flag.
+// Exit codes: 0 after SIGTERM or SIGINT if everything has stopped within 25 s, 1 for everything else, with the reason on
+// standard error: one line, or one for each wrong flag.
 package main
