@@ -104,7 +104,7 @@ func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	if err := removeOld(filepath.Dir(path)); err != nil {
 		return err
 	}
-	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, blank: len(o.firstCRDs) == 0})
+	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, Release: o.Release, blank: len(o.firstCRDs) == 0})
 	if err != nil {
 		return err
 	}

@@ -202,6 +202,15 @@ func (c *Cluster) Stop() error {
 	return errors.Join(errs...)
 }
 
+// Version returns the version of the API server, like v1.36.3.
+func (c *Cluster) Version() (string, error) {
+	found, err := c.kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("ask cluster %q for its version: %w", c.Name, err)
+	}
+	return found.GitVersion, nil
+}
+
 // KubeconfigBytes returns the admin's kubeconfig.
 func (c *Cluster) KubeconfigBytes() ([]byte, error) {
 	return os.ReadFile(c.KubeconfigPath)

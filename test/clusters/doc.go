@@ -16,11 +16,19 @@
 // Options with only a name start an API server and its etcd. That is all that a test of a controller needs. StartAll
 // starts several clusters at a time. "make controlplane" builds the binaries.
 //
+// # Releases of Kubernetes
+//
+// Options.Release chooses the Kubernetes release of a cluster, so that a test has a hub and workers of several releases.
+// The default is that of test/controlplane/go.mod: product and control plane then share their compiled libraries. The
+// control planes of the others are in directories like bin/1.34, after "hack/build-controlplane.sh 1.34".
+// $TRAINYARD_RELEASE is the release of all clusters whose options name none.
+//
 // # A control plane of a release
 //
 // With TRAINYARD_KUBERNETES=DIRECTORY clusters run etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
 // kubectl of a Kubernetes release, and nobody has to build our own control plane. Package upstream checks them. "make
-// controlplane" then builds only JobSet's manager and kwok. A cluster differs in this:
+// controlplane" then builds only JobSet's manager and kwok. Clusters with another Options.Release run what is in a
+// directory like DIRECTORY/1.34. A cluster differs in this:
 //
 //   - The job controller batches for a second, and waits ten seconds before it replaces a failed pod, then longer.
 //   - All OpenAPI documents are served, whatever Options.OpenAPI says: a start takes more CPU time and memory.

@@ -186,6 +186,42 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// The default release is the one of go.mod, and each release has a file that says of what it is made.
+func TestReleases(t *testing.T) {
+	root, err := repositoryRoot()
+	check.Must(t, err)
+	data, err := os.ReadFile(modFile(root, DefaultRelease))
+	check.Must(t, err)
+	if text := "\tk8s.io/kubernetes v" + DefaultRelease + "."; !strings.Contains(string(data), text) {
+		t.Errorf("go.mod of the control plane lacks %q", text)
+	}
+	for _, release := range []string{"1.34", "1.35", "1.37"} {
+		if _, err := os.Stat(modFile(root, release)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each release has a binary of its own, and who lacks it learns the command that builds it.
+func TestProgramsOfAnotherRelease(t *testing.T) {
+	if os.Getenv(upstream.Variable) != "" {
+		t.Skip("nobody builds a control plane of our own")
+	}
+	dir := t.TempDir()
+	for _, path := range []string{"controlplane", "1.34/controlplane"} {
+		check.Must(t, writeFile(filepath.Join(dir, path), nil))
+	}
+	for release, want := range map[string]string{DefaultRelease: "controlplane", "1.34": "1.34/controlplane"} {
+		found, err := findPrograms(dir, release)
+		check.Must(t, err)
+		check.Equal(t, filepath.Join(dir, want), found.ours, "program of Kubernetes %s", release)
+	}
+	_, err := findPrograms(dir, "1.37")
+	if text := errorText(err); !strings.Contains(text, filepath.Join(dir, "1.37/controlplane")) || !strings.Contains(text, `"hack/build-controlplane.sh 1.37"`) {
+		t.Errorf("got: %v", err)
+	}
+}
+
 // Clusters of one release must not begin with the baseline of another.
 func TestReleasesHaveDifferentBaselines(t *testing.T) {
 	var texts [3]bytes.Buffer

@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,9 @@ type Options struct {
 	// BinDir is the directory of the binaries that hack/build-controlplane.sh builds. Empty: $TRAINYARD_BIN, or else bin/
 	// at the top of the repository. $TRAINYARD_KUBERNETES, if it is set, has the control plane instead.
 	BinDir string
+	// Release is the Kubernetes release of the control plane, like "1.34". Empty: $TRAINYARD_RELEASE, or else DefaultRelease.
+	// "hack/build-controlplane.sh 1.34" builds it. On kind the node image decides.
+	Release string
 
 	// ControllerManager runs kube-controller-manager: Jobs, garbage collection, namespaces, service accounts, lost nodes.
 	ControllerManager bool
@@ -94,6 +98,7 @@ func (o Options) complete() (completed Options, removeDir bool, err error) {
 	if len(o.Nodes) > 0 && !o.ControllerManager {
 		return o, false, fmt.Errorf("cluster %q: nodes need the controller manager, which makes them schedulable", o.Name)
 	}
+	o.Release = cmp.Or(o.Release, os.Getenv("TRAINYARD_RELEASE"), DefaultRelease)
 	if o.BinDir == "" {
 		if o.BinDir, err = defaultBinDir(); err != nil {
 			return o, false, err
@@ -128,9 +133,13 @@ func defaultBinDir() (string, error) {
 
 // binary returns the path of one of the binaries in dir.
 func binary(dir, name string) (string, error) {
-	path := filepath.Join(dir, name)
+	return builtBy("make controlplane", filepath.Join(dir, name))
+}
+
+// builtBy returns the path of a program. If it is missing, the error names the command that builds it.
+func builtBy(command, path string) (string, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%s is missing: run \"make controlplane\" (the first build takes minutes)", path)
+		return "", fmt.Errorf("%s is missing: run %q (the first build takes minutes)", path, command)
 	} else if err != nil {
 		return "", err
 	}

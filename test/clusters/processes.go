@@ -31,7 +31,7 @@ type processes struct {
 
 // newProcesses makes the directory, the port and the credentials of a cluster.
 func newProcesses(o Options) (*processes, error) {
-	found, err := findPrograms(o.BinDir)
+	found, err := findPrograms(o.BinDir, o.Release)
 	if err != nil {
 		return nil, err
 	}

@@ -26,30 +26,62 @@ type programs struct {
 	release *upstream.Release
 }
 
-// openRelease checks the release that $TRAINYARD_KUBERNETES names, once for all clusters of this process: it starts
-// each binary to ask for the version. It returns nil if the variable is not set.
-var openRelease = sync.OnceValues(func() (*upstream.Release, error) {
-	dir := os.Getenv(upstream.Variable)
-	if dir == "" {
-		return nil, nil
-	}
-	root, err := repositoryRoot()
-	if err != nil {
-		return nil, fmt.Errorf("check the release in %s: %w", dir, err)
-	}
-	return upstream.Open(context.Background(), dir, filepath.Join(root, "test", "controlplane", "go.mod"))
-})
+// DefaultRelease is the Kubernetes release of test/controlplane/go.mod. Product and control plane then share the compiled
+// libraries, so nobody builds Kubernetes twice. The other releases are in test/controlplane/releases.
+const DefaultRelease = "1.36"
 
-// findPrograms returns the programs of a release, or those that "make controlplane" has built in a directory.
-func findPrograms(binDir string) (programs, error) {
-	release, err := openRelease()
+// inDirectory is where a directory of programs has those of a release.
+func inDirectory(dir, release string) string {
+	if release == DefaultRelease {
+		return dir
+	}
+	return filepath.Join(dir, release)
+}
+
+// opened has a function for each release, see openRelease.
+var opened sync.Map
+
+// openRelease checks the binaries of a release in the directory that $TRAINYARD_KUBERNETES names, once for all clusters
+// of this process: it starts each binary to ask for the version. It returns nil if the variable is not set.
+func openRelease(name string) (*upstream.Release, error) {
+	open, _ := opened.LoadOrStore(name, sync.OnceValues(func() (*upstream.Release, error) {
+		dir := os.Getenv(upstream.Variable)
+		if dir == "" {
+			return nil, nil
+		}
+		root, err := repositoryRoot()
+		if err != nil {
+			return nil, fmt.Errorf("check the release in %s: %w", dir, err)
+		}
+		return upstream.Open(context.Background(), inDirectory(dir, name), modFile(root, name))
+	}))
+	return open.(func() (*upstream.Release, error))()
+}
+
+// modFile is the path of the file that says of which modules the control plane of a release is made.
+func modFile(root, release string) string {
+	dir := filepath.Join(root, "test", "controlplane")
+	if release == DefaultRelease {
+		return filepath.Join(dir, "go.mod")
+	}
+	return filepath.Join(dir, "releases", release+".mod")
+}
+
+// findPrograms returns the binaries of a release that somebody else has built, or what hack/build-controlplane.sh has
+// built in a directory.
+func findPrograms(binDir, name string) (programs, error) {
+	release, err := openRelease(name)
 	if err != nil {
 		return programs{}, err
 	}
 	if release != nil {
 		return programs{release: release}, nil
 	}
-	ours, err := binary(binDir, "controlplane")
+	if name == DefaultRelease {
+		ours, err := binary(binDir, "controlplane")
+		return programs{ours: ours}, err
+	}
+	ours, err := builtBy("hack/build-controlplane.sh "+name, filepath.Join(inDirectory(binDir, name), "controlplane"))
 	return programs{ours: ours}, err
 }
 
@@ -95,9 +127,9 @@ func writeBuildID(w io.Writer, path string) error {
 	return err
 }
 
-// kubectl returns the path of kubectl.
+// kubectl returns the path of kubectl. It is the same one for clusters of all releases, as an admin's is.
 func kubectl(binDir string) (string, error) {
-	release, err := openRelease()
+	release, err := openRelease(DefaultRelease)
 	if err != nil {
 		return "", err
 	}

@@ -4,9 +4,11 @@
 package yard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,6 +32,8 @@ type Options struct {
 	Dir string
 	// HubNodes are for the TrainJobs that the hub runs itself.
 	HubNodes []clusters.NodeShape
+	// HubRelease is Options.Release of the hub. Default: $TRAINYARD_HUB_RELEASE, or else what other clusters have.
+	HubRelease string
 	// Workers are the workers to start and register, each under its name.
 	Workers []Worker
 	// OpenAPI is Options.OpenAPI of all clusters.
@@ -63,6 +67,8 @@ type Worker struct {
 	Name   string
 	Labels map[string]string
 	Nodes  []clusters.NodeShape
+	// Release is Options.Release of the cluster.
+	Release string
 	// APIServerArgs are added to the arguments of the API server. They have no effect on kind.
 	APIServerArgs []string
 	// Failover is the failover of the WorkerCluster, from the first contact on.
@@ -170,11 +176,12 @@ func (y *Yard) startClusters(ctx context.Context) error {
 	}
 	hub := clusters.Full(HubName, y.options.HubNodes...)
 	hub.CRDs, hub.Scheduler = hubCRDs, len(y.options.HubNodes) > 0
+	hub.Release = cmp.Or(y.options.HubRelease, os.Getenv("TRAINYARD_HUB_RELEASE"))
 	all := []clusters.Options{hub}
 	for _, worker := range y.options.Workers {
 		o := clusters.Full(worker.Name, worker.Nodes...)
 		o.APIServerArgs = slices.Concat(o.APIServerArgs, worker.APIServerArgs)
-		o.CRDs = workerCRDs
+		o.CRDs, o.Release = workerCRDs, worker.Release
 		all = append(all, o)
 	}
 	for i := range all {
