@@ -36,6 +36,8 @@ var (
 
 	server  *clusters.Cluster
 	cluster client.Client
+	// kubernetes is the version of the API server.
+	kubernetes string
 )
 
 var eventually = check.Within(4*time.Minute, 100*time.Millisecond)
@@ -62,6 +64,10 @@ func run(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}()
+	if kubernetes, err = server.Version(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if cluster, err = client.New(server.Config, client.Options{Scheme: scheme.Scheme}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -71,7 +77,7 @@ func run(m *testing.M) int {
 
 // TestScheduler compares the fit of random gangs with what the scheduler does.
 func TestScheduler(t *testing.T) {
-	t.Logf("go test ./test/fit -cases %d -seed %d", *cases, *seed)
+	t.Logf("go test ./test/fit -cases %d -seed %d, with Kubernetes %s", *cases, *seed, kubernetes)
 	var fits, lacks, unbound atomic.Int64
 	t.Run("Cases", func(t *testing.T) {
 		for i := range *cases {
@@ -157,7 +163,7 @@ func (s *scene) fit(t *testing.T, g *gang) *dispatch.Shortfall {
 func (s *scene) free(t *testing.T) *dispatch.Nodes {
 	t.Helper()
 	tally := capacity.NewTally()
-	tally.SetKubernetes("v1.36.0")
+	tally.SetKubernetes(kubernetes)
 	for _, kind := range []struct {
 		list    client.ObjectList
 		options []client.ListOption
