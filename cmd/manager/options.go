@@ -55,6 +55,7 @@ type options struct {
 	clusterProfiles     clusterProfileOptions
 	archive             archiveOptions
 	webhooks            webhookserver.Options
+	gateway             gatewayOptions
 }
 
 func defaultOptions() options {
@@ -76,6 +77,7 @@ func defaultOptions() options {
 		failoverPauseWindow: failover.DefaultPauseWindow,
 		deletionGrace:       failover.DefaultDeletionGrace,
 		webhooks:            webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
+		gateway:             gatewayOptions{address: "0"},
 	}
 }
 
@@ -133,6 +135,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.clusterProfiles.addFlags(fs)
 	o.archive.addFlags(fs)
 	o.webhooks.AddFlags(fs, webhookWords)
+	o.gateway.addFlags(fs)
 }
 
 // validate returns all faults at once.
@@ -157,6 +160,7 @@ func (o *options) validate() error {
 		}
 	}
 	faults = multierror.Append(faults, o.webhooks.Validate()...)
+	faults = multierror.Append(faults, o.gateway.validate()...)
 	if o.workerQPS == 0 {
 		fault("--worker-api-qps is 0: must be positive, or negative for no limit")
 	}

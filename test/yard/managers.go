@@ -33,9 +33,9 @@ type Managers struct {
 	version Version           // of the next one; under mu
 	// health and metrics are addresses of the latest manager; under mu.
 	health, metrics string
-	// webhooks are the arguments of a manager that answers webhooks. Only one manager at a time can answer them. Another
-	// manager tries again.
-	webhooks []string
+	// webhooks and gateway are the arguments of a manager that answers webhooks and serves the gateway. Only one manager at
+	// a time can. Another manager tries again.
+	webhooks, gateway []string
 }
 
 // startManagers starts a manager, and keeps one running until the yard stops.
@@ -49,6 +49,9 @@ func (y *Yard) startManagers(ctx context.Context) error {
 	}
 	server, err := y.hubWebhooks()
 	if err != nil {
+		return err
+	}
+	if err := y.reserveGateway(); err != nil {
 		return err
 	}
 	if err := y.Managers.Back(); err != nil {
@@ -122,7 +125,7 @@ func (m *Managers) start(ctx context.Context) error {
 	args := slices.Concat([]string{
 		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--worker-probe-interval=2s",
-	}, m.webhooks, y.options.Lease, y.options.ManagerArgs, m.more)
+	}, m.webhooks, m.gateway, y.options.Lease, y.options.ManagerArgs, m.more)
 	process, err := y.Hub.Run(ctx, "manager", m.version.Program("manager"), args...)
 	if err != nil {
 		return err

@@ -91,7 +91,16 @@ func (y *Yard) ApplyWorker(ctx context.Context, cluster *clusters.Cluster, versi
 	if err != nil {
 		return err
 	}
-	return cluster.ApplyKustomization(ctx, filepath.Join(version.Root, "config/worker"))
+	folders := []string{"config/worker"}
+	if y.options.Gateway {
+		folders = append(folders, "config/worker-logs", "config/worker-exec")
+	}
+	for _, folder := range folders {
+		if err := cluster.ApplyKustomization(ctx, filepath.Join(version.Root, folder)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // script returns the path of a script of hack/, empty if the version has no such script.

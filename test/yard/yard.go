@@ -46,6 +46,9 @@ type Options struct {
 	ManagerArgs, AgentArgs []string
 	// HubWebhooks makes the manager answer the webhooks of config/webhook-hub.
 	HubWebhooks bool
+	// Gateway makes the managers serve the gateway, and gives the hub the rights of config/worker-logs and
+	// config/worker-exec on the workers.
+	Gateway bool
 	// Lease are the arguments of leader election of managers and workers' agents. Default: patientLease.
 	Lease []string
 	// Version is the version of everything at the start. Default: this one.
@@ -89,6 +92,8 @@ type Yard struct {
 	mu      sync.Mutex // held to write Agents and webhooks
 	// webhooks are the addresses of the agents' webhooks, by the cluster's name.
 	webhooks map[string]*clusters.WebhookServer
+	// Gateway is where managers serve the gateway, nil without Options.Gateway.
+	Gateway *clusters.WebhookServer
 	// managerKubeconfig is the kubeconfig of the manager's service account.
 	managerKubeconfig string
 }

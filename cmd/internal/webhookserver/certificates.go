@@ -31,8 +31,10 @@ import (
 // the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
 type Certificates struct {
 	service types.NamespacedName
-	// configuration is the name of the webhook configurations.
+	// configuration is the name of the webhook configurations. Empty: there are none to write the authority into.
 	configuration string
+	// names are names of the server besides the Service's.
+	names []string
 	// dir is readable for this process only. Remove deletes it.
 	dir string
 	// written is closed when the files exist.
@@ -43,6 +45,29 @@ type Certificates struct {
 	once sync.Once // closes written
 	log  logr.Logger
 }
+
+// NewCertificates returns the certificates of a server that is reached through a Service, and under further names. It is
+// for servers other than those of webhooks, which Options.New makes.
+func NewCertificates(service types.NamespacedName, names ...string) (*Certificates, error) {
+	c, err := newCertificates(service, "")
+	if err != nil {
+		return nil, err
+	}
+	c.names = names
+	return c, nil
+}
+
+// Dir is the directory with CertFile and KeyFile.
+func (c *Certificates) Dir() string { return c.dir }
+
+// Written returns a channel that is closed when the files exist.
+func (c *Certificates) Written() <-chan struct{} { return c.written }
+
+// Secret is where the certificates are, and the authority under AuthorityKey.
+func (c *Certificates) Secret() types.NamespacedName { return c.secret() }
+
+// AuthorityKey is the key of the authority in the Secret.
+const AuthorityKey = "ca.crt"
 
 func newCertificates(service types.NamespacedName, configuration string) (*Certificates, error) {
 	dir, err := os.MkdirTemp("", "trainyard-webhook-") // mode 0700
@@ -64,21 +89,26 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.watchSecret(ctx, mgr); err != nil {
 		return err
 	}
-	err := rotator.AddRotator(mgr, &rotator.CertRotator{
+	r := &rotator.CertRotator{
 		SecretKey:      c.secret(),
 		CertDir:        c.dir,
 		CAName:         c.service.Name + "-ca",
 		CAOrganization: "trainyard",
 		DNSName:        c.service.Name + "." + c.service.Namespace + ".svc",
+		ExtraDNSNames:  c.names,
 		IsReady:        c.injected,
 		FieldOwner:     c.configuration,
-		Webhooks: []rotator.WebhookInfo{
+		ControllerName: c.service.Name,
+	}
+	if c.configuration != "" {
+		r.Webhooks = []rotator.WebhookInfo{
 			{Type: rotator.Validating, Name: c.configuration},
 			{Type: rotator.Mutating, Name: c.configuration},
-		},
-	})
+		}
+	}
+	err := rotator.AddRotator(mgr, r)
 	if err != nil {
-		return fmt.Errorf("set up certificates of webhooks: %w", err)
+		return fmt.Errorf("set up certificates of %s: %w", c.service, err)
 	}
 	return nil
 }

@@ -1,0 +1,271 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
+	"github.com/trainyard/trainyard/gateway"
+	"github.com/trainyard/trainyard/kubeconfigs"
+)
+
+const (
+	// gatewayConfigMap is the name of the ConfigMap, in the manager's namespace, that says how to reach the gateway.
+	gatewayConfigMap = "trainyard-gateway"
+	// gatewayHeaderTimeout is how long a client may take for the headers of a request.
+	gatewayHeaderTimeout = 10 * time.Second
+	// maxGatewayHeader bounds these headers. Tokens have some kilobytes.
+	maxGatewayHeader = 64 << 10
+	// gatewayGrace is how long requests may go on when the process ends.
+	gatewayGrace = 2 * time.Second
+)
+
+// gatewayOptions say whether and where the gateway is served.
+type gatewayOptions struct {
+	// address is host:port, or "0" for none.
+	address string
+	// certDir has the certificate. Without it the process makes one for service, namespace/name.
+	certDir, service string
+	// url is the address for users.
+	url string
+}
+
+func (o *gatewayOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.address, "gateway-bind-address", o.address,
+		"`host:port` of the gateway, through which users reach the hub's API with the pods, logs and Events of jobs on workers, or 0 for none. It needs a certificate, by one of the next two flags. All replicas serve.")
+	fs.StringVar(&o.certDir, "gateway-cert-dir", o.certDir,
+		"`directory` with "+webhookserver.CertFile+" and "+webhookserver.KeyFile+" of the gateway, read again when they change.")
+	fs.StringVar(&o.service, "gateway-service", o.service,
+		"Service (`namespace/name`) of the gateway. The manager then makes the gateway's certificate itself, for the Service and the host of --gateway-url, keeps it in the Secret <name>-cert beside the Service, which must exist, and renews it.")
+	fs.StringVar(&o.url, "gateway-url", o.url,
+		"`URL` by which users reach the gateway, such as https://gateway.example.com. It is published in the ConfigMap "+gatewayConfigMap+" of the manager's namespace, if there is one. Without it, the name of --gateway-service in the cluster.")
+}
+
+func (o *gatewayOptions) enabled() bool { return o.address != "0" }
+
+func (o *gatewayOptions) validate() (faults []error) {
+	if err := process.CheckAddress(o.address); err != nil {
+		faults = append(faults, fmt.Errorf("--gateway-bind-address: %w", err))
+	}
+	if o.enabled() && (o.certDir == "") == (o.service == "") {
+		faults = append(faults, fmt.Errorf("--gateway-bind-address is %q: give one of --gateway-cert-dir and --gateway-service", o.address))
+	}
+	if o.service != "" {
+		if namespace, name, ok := strings.Cut(o.service, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			faults = append(faults, fmt.Errorf("--gateway-service: %q is not namespace/name", o.service))
+		}
+	}
+	if o.url == "" {
+		return faults
+	}
+	u, err := url.Parse(o.url)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		faults = append(faults, fmt.Errorf("--gateway-url is %q: give a URL such as https://gateway.example.com", o.url))
+	case o.service != "" && net.ParseIP(u.Hostname()) != nil:
+		faults = append(faults, fmt.Errorf("--gateway-url is %q: the manager makes certificates for names, and none for IP addresses; give a name, or a certificate with --gateway-cert-dir", o.url))
+	}
+	return faults
+}
+
+func (o *gatewayOptions) key() types.NamespacedName {
+	namespace, name, _ := strings.Cut(o.service, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// published is the URL for users. Empty: it is not known.
+func (o *gatewayOptions) published() string {
+	if o.url == "" && o.service != "" {
+		key := o.key()
+		return "https://" + key.Name + "." + key.Namespace + ".svc"
+	}
+	return strings.TrimSuffix(o.url, "/")
+}
+
+// addGateway adds the gateway, if it is to be served.
+func (w *wiring) addGateway(ctx context.Context) error {
+	if !w.options.gateway.enabled() {
+		return nil
+	}
+	config := w.options.UnwrappedConfig()
+	handler, err := gateway.New(ctx, gateway.Options{
+		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
+		Loader: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
+	})
+	if err != nil {
+		return fmt.Errorf("set up gateway: %w", err)
+	}
+	return w.mgr.Add(&gatewayRunner{
+		options: &w.options.gateway, namespace: w.options.namespace, config: config, scheme: w.mgr.GetScheme(), handler: handler, log: w.log.WithName("gateway"),
+	})
+}
+
+// gatewayRunner serves the gateway. As with webhooks, a certificate that cannot be made does not stop the dispatching, and
+// replicas that do not lead write certificates too.
+type gatewayRunner struct {
+	options   *gatewayOptions
+	namespace string
+	config    *rest.Config
+	scheme    *runtime.Scheme
+	handler   http.Handler
+	log       logr.Logger
+}
+
+// NeedLeaderElection returns false, because all replicas serve the gateway.
+func (r *gatewayRunner) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends. After an error it tries again.
+func (r *gatewayRunner) Start(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := r.run(ctx); ctx.Err() == nil {
+			r.log.Error(err, "The gateway is not served now")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(serveAgainAfter):
+		}
+	}
+	return nil
+}
+
+func (r *gatewayRunner) run(ctx context.Context) error {
+	mgr, err := ctrl.NewManager(r.config, ctrl.Options{
+		Scheme: r.scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		// The controllers of the certificates are made again after an error.
+		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
+		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}}},
+	})
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	dir, ready := r.options.certDir, make(<-chan struct{})
+	var certs *webhookserver.Certificates
+	if dir == "" {
+		if certs, err = webhookserver.NewCertificates(r.options.key(), r.names()...); err != nil {
+			return err
+		}
+		defer certs.Remove()
+		if err := certs.AddTo(ctx, mgr); err != nil {
+			return err
+		}
+		dir, ready = certs.Dir(), certs.Written()
+	} else {
+		open := make(chan struct{})
+		close(open)
+		ready = open
+	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := r.publish(ctx, mgr.GetClient(), certs); err != nil {
+			return err
+		}
+		return r.serve(ctx, dir)
+	}))
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// names are the names in a certificate that the manager makes, beside that of the Service in full.
+func (r *gatewayRunner) names() []string {
+	key := r.options.key()
+	names := []string{key.Name, key.Name + "." + key.Namespace, key.Name + "." + key.Namespace + ".svc.cluster.local"}
+	if u, err := url.Parse(r.options.url); err == nil && u.Hostname() != "" {
+		names = append(names, u.Hostname())
+	}
+	return names
+}
+
+// publish writes into the ConfigMap how users reach the gateway, and which authority they trust.
+func (r *gatewayRunner) publish(ctx context.Context, hub client.Client, certs *webhookserver.Certificates) error {
+	data := map[string]string{"url": r.options.published()}
+	if certs != nil {
+		var secret corev1.Secret
+		if err := hub.Get(ctx, certs.Secret(), &secret); err != nil {
+			return fmt.Errorf("get Secret %s: %w", certs.Secret(), err)
+		}
+		data[webhookserver.AuthorityKey] = string(secret.Data[webhookserver.AuthorityKey])
+	} else if authority, err := os.ReadFile(filepath.Join(r.options.certDir, webhookserver.AuthorityKey)); err == nil {
+		data[webhookserver.AuthorityKey] = string(authority) // cert-manager puts it there.
+	}
+	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: gatewayConfigMap}}
+	key := client.ObjectKeyFromObject(published)
+	if err := hub.Get(ctx, key, published); err != nil {
+		r.log.Info("The gateway's address is not published", "configMap", key.String(), "reason", err.Error())
+		return nil
+	}
+	before := published.DeepCopy()
+	published.Data = data
+	if err := hub.Patch(ctx, published, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", key, err)
+	}
+	return nil
+}
+
+func (r *gatewayRunner) serve(ctx context.Context, dir string) error {
+	watcher, err := certwatcher.New(filepath.Join(dir, webhookserver.CertFile), filepath.Join(dir, webhookserver.KeyFile))
+	if err != nil {
+		return fmt.Errorf("load certificate of the gateway: %w", err)
+	}
+	go func() {
+		if err := watcher.Start(ctx); err != nil {
+			r.log.Error(err, "The gateway's certificate is not read again")
+		}
+	}()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.options.address)
+	if err != nil {
+		return fmt.Errorf("listen at --gateway-bind-address: %w", err)
+	}
+	server := &http.Server{
+		Handler: r.handler, ReadHeaderTimeout: gatewayHeaderTimeout, MaxHeaderBytes: maxGatewayHeader,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate},
+		ErrorLog:  gateway.ErrorLog(r.log),
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), gatewayGrace)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close() // Streams that go on end here.
+		}
+	})
+	defer stopped()
+	r.log.Info("Serving the gateway", "address", listener.Addr().String())
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the gateway: %w", err)
+	}
+	return nil
+}

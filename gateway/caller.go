@@ -1,0 +1,95 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+const (
+	headerAuthorization = "Authorization"
+	headerProtocol      = "Sec-Websocket-Protocol"
+	// protocolToken begins the WebSocket protocol in which browsers send a token.
+	protocolToken = "base64url.bearer.authorization.k8s.io."
+	// prefixImpersonate begins the headers by which a caller asks as somebody else. The hub checks whether the caller may.
+	prefixImpersonate = "Impersonate-"
+)
+
+// caller is who sends a request. Only the hub knows whether the token is good.
+type caller struct {
+	token       string
+	impersonate http.Header
+}
+
+// callerOf takes the token out of a request. ok is false without a token.
+func callerOf(r *http.Request) (c caller, ok bool) {
+	take := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		c.token = token
+		return &authenticator.Response{User: &user.DefaultInfo{}}, true, nil
+	})
+	// An error means that the request has no token that could be used.
+	if _, ok, _ = bearertoken.New(take).AuthenticateRequest(r); !ok {
+		_, ok, _ = websocket.NewProtocolAuthenticator(take).AuthenticateRequest(r)
+	}
+	c.impersonate = http.Header{}
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, prefixImpersonate) {
+			c.impersonate[name] = values
+		}
+	}
+	return c, ok
+}
+
+// key identifies the caller in caches without showing the token.
+func (c *caller) key() [sha256.Size]byte {
+	hash := sha256.New()
+	write := func(text string) {
+		_, _ = hash.Write([]byte(text)) // It never fails.
+		_, _ = hash.Write([]byte{0})
+	}
+	write(c.token)
+	names := make([]string, 0, len(c.impersonate))
+	for name := range c.impersonate {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		write(name)
+		for _, value := range c.impersonate[name] {
+			write(value)
+		}
+		write("")
+	}
+	return [sha256.Size]byte(hash.Sum(nil))
+}
+
+// asCaller sends the requests of one caller to the hub.
+type asCaller struct {
+	caller *caller
+	next   http.RoundTripper
+}
+
+// RoundTrip sends a request with the caller's token.
+func (a asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	a.caller.authorize(r.Header)
+	return a.next.RoundTrip(r)
+}
+
+// authorize gives the headers of a request to the hub what says who sends it.
+func (c *caller) authorize(header http.Header) {
+	header.Set(headerAuthorization, "Bearer "+c.token)
+	for name, values := range c.impersonate {
+		header[name] = values
+	}
+}

@@ -1,0 +1,239 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+)
+
+// Options of a Gateway. All are required.
+type Options struct {
+	// Config says where the hub's API server is. Its credentials are not used: every request has its caller's.
+	Config *rest.Config
+	// Hub reads Dispatches and WorkerClusters from caches of the hub.
+	Hub client.Reader
+	// Caches are these caches.
+	Caches ctrlcache.Cache
+	// Loader reads the credentials of workers.
+	Loader Loader
+	// HubID is the UID of the hub's kube-system namespace.
+	HubID types.UID
+	// Clock of this process.
+	Clock clock.WithTicker
+	// Logger gets a line for each stream.
+	Logger logr.Logger
+}
+
+// Gateway is an http.Handler: the API of the hub, with the pods of jobs that run on workers. All methods may be called
+// concurrently.
+type Gateway struct {
+	hub      client.Reader
+	clock    clock.WithTicker
+	log      logr.Logger
+	errorLog *log.Logger
+
+	base *url.URL
+	// requests and upgrades reach the hub without credentials.
+	requests, upgrades *http.Transport
+
+	access  *access
+	workers *workers
+	copies  *copies
+	places  *places
+	lists   *cache.LRUExpireCache
+	limits  *limits
+}
+
+// New returns a Gateway that works until ctx ends.
+func New(ctx context.Context, o Options) (*Gateway, error) {
+	base, err := url.Parse(o.Config.Host)
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("the hub's address %q is not a URL", o.Config.Host)
+	}
+	config := rest.AnonymousClientConfig(o.Config)
+	config.UserAgent, config.QPS = userAgent, -1
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the TLS data of the hub: %w", err)
+	}
+	g := &Gateway{
+		hub: o.Hub, clock: o.Clock, log: o.Logger, errorLog: ErrorLog(o.Logger), base: base,
+		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
+		upgrades: onlyHTTP1(tlsConfig),
+		workers:  newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
+		lists: cache.NewLRUExpireCacheWithClock(maxCached, o.Clock), limits: &limits{byUser: map[string]int{}},
+	}
+	g.access = newAccess(config, g.requests, o.Clock)
+	if err := g.places.follow(ctx, o.Caches); err != nil {
+		return nil, err
+	}
+	go g.workers.run(ctx)
+	return g, nil
+}
+
+// ErrorLog returns the log for HTTP servers and proxies. They have little to say that is not the fault of a client.
+func ErrorLog(logger logr.Logger) *log.Logger { return log.New(logWriter{logger}, "", 0) }
+
+// logWriter takes what net/http says about clients that go in the middle of something.
+type logWriter struct{ log logr.Logger }
+
+// Write logs a line.
+func (l logWriter) Write(line []byte) (int, error) {
+	l.log.V(1).Info("HTTP server", "message", strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+const noToken = "the gateway takes bearer tokens, and no client certificates or passwords: " +
+	"log in with a token, such as one of \"kubectl create token\" at the hub"
+
+// ServeHTTP answers a request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, ok := callerOf(r)
+	if !ok {
+		w.Header().Set("Www-Authenticate", "Bearer")
+		fail(w, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, noToken))
+		return
+	}
+	info, to, err := parse(r)
+	if err != nil || climbs(r.URL) {
+		fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf("the path %q is none of the Kubernetes API", r.URL.Path)))
+		return
+	}
+	switch to {
+	case toHub:
+		g.toHub(w, r, &c)
+	case getPod:
+		g.getPod(w, r, &c, info)
+	case readLog:
+		g.readLog(w, r, &c, info)
+	case stream:
+		g.stream(w, r, &c, info)
+	case changePod:
+		g.changePod(w, r, &c, info)
+	case list, watch:
+		g.merge(w, r, &c, info, to)
+	}
+}
+
+// merge answers from several clusters.
+func (g *Gateway) merge(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, to route) {
+	q, refused := g.questionOf(r, c, info)
+	switch {
+	case refused != nil:
+		fail(w, refused)
+		return
+	case to == list:
+		g.list(w, q)
+		return
+	case r.Header.Get("Upgrade") != "":
+		fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "watch pods and Events without a WebSocket"))
+		return
+	}
+	user, err := g.access.user(r.Context(), c)
+	if err != nil {
+		g.toHub(w, r, c) // It says why.
+		return
+	}
+	leave, ok := g.limits.enter(user)
+	if !ok {
+		fail(w, tooMany(user))
+		return
+	}
+	defer leave()
+	g.watch(w, q)
+}
+
+// toHub passes a request on to the hub with the caller's token.
+func (g *Gateway) toHub(w http.ResponseWriter, r *http.Request, c *caller) {
+	by := g.requests
+	if r.Header.Get("Upgrade") != "" {
+		by = g.upgrades
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: by, FlushInterval: -1, ErrorLog: g.errorLog,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(g.base)
+			for name := range p.Out.Header {
+				if strings.HasPrefix(name, "X-Remote-") {
+					p.Out.Header.Del(name)
+				}
+			}
+			p.SetXForwarded()
+			c.authorize(p.Out.Header)
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			fail(w, unavailable("the hub does not answer: %v", err))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// hubAs is the hub for the caller of a question.
+func (g *Gateway) hubAs(q *question) *server {
+	return &server{name: ofHub, base: g.base, transport: asCaller{caller: q.caller, next: g.requests}}
+}
+
+// targets returns the workers that may have what the caller asks for, sorted.
+func (g *Gateway) targets(q *question) []v1alpha1.ClusterName {
+	namespace := q.asked.namespace
+	var jobs []*v1alpha1.Dispatch
+	switch {
+	case namespace == "" || q.asked.name == "" && q.asked.job == "":
+		return g.places.of(namespace)
+	case q.asked.name != "":
+		jobs = g.copies.byPod(q.ctx, namespace, q.asked.name)
+	default:
+		if d := g.dispatch(q.ctx, types.NamespacedName{Namespace: namespace, Name: q.asked.job}); d != nil {
+			jobs = append(jobs, d)
+		}
+	}
+	var names []v1alpha1.ClusterName
+	for _, d := range jobs {
+		if d.Spec.Cluster != "" {
+			names = append(names, d.Spec.Cluster)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// waits says why the job that the caller asks for has no pods.
+func (g *Gateway) waits(q *question) string {
+	if q.asked.job == "" || q.asked.namespace == "" {
+		return ""
+	}
+	if d := g.dispatch(q.ctx, types.NamespacedName{Namespace: q.asked.namespace, Name: q.asked.job}); d != nil {
+		return waiting(d)
+	}
+	return ""
+}
+
+func (g *Gateway) dispatch(ctx context.Context, key types.NamespacedName) *v1alpha1.Dispatch {
+	d, err := records.Dispatch(ctx, g.hub, key, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil
+	}
+	return d
+}

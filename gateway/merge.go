@@ -1,0 +1,397 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// streamFor is how long a watch of a worker lasts before it begins again.
+	streamFor = 5 * time.Minute
+	// maxHidden bounds how many objects of a watch are kept that may be shown later.
+	maxHidden = 1000
+)
+
+// merged is a watch of the hub and of workers. One goroutine has all its state.
+type merged struct {
+	gateway *Gateway
+	q       *question
+	out     *eventWriter
+	arrive  chan arrival
+	// streams are the streams of workers, by worker.
+	streams map[v1alpha1.ClusterName]context.CancelFunc
+	at      versions
+	// ordered is true when the versions of the hub's events rise: after the first objects.
+	ordered bool
+	// shown are the objects of workers that the client has. hidden are those of copies that the hub's cache does not
+	// know yet, or that are not of the present attempt.
+	shown  map[keyIn]sight
+	hidden map[keyIn]hiding
+	// initial are the workers whose first objects have not come, of a client that waits for the bookmark after them.
+	initial map[v1alpha1.ClusterName]bool
+	// held is the hub's bookmark after its first objects, until all others have come.
+	held *watchEvent
+	late clock.Timer
+	// resumed are workers whose stream began at a version: what the client has of them is not known.
+	resumed map[v1alpha1.ClusterName]bool
+}
+
+// sight is what the client has of an object. gone is what it gets when the object is gone.
+type sight struct {
+	belonging
+	version string
+	gone    json.RawMessage
+}
+
+// hiding is an object that the client does not have.
+type hiding struct {
+	belonging
+	arrival
+}
+
+// watch answers with the events of the hub and of workers.
+func (g *Gateway) watch(w http.ResponseWriter, q *question) {
+	switch initial := q.query.Get("sendInitialEvents"); {
+	case q.form.table && initial != "" && initial != "false":
+		fail(w, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: list before you watch a table"))
+		return
+	case q.at.torn() || q.plain && len(g.targets(q)) > 0:
+		// Nobody knows what the client has of the workers' objects.
+		fail(w, status(http.StatusGone, metav1.StatusReasonExpired, "nothing can go on at this resource version: list again"))
+		return
+	}
+	ctx, cancel := context.WithCancel(q.ctx)
+	defer cancel()
+	res, err := g.hubAs(q).get(ctx, q.info.Path, q.hubQuery(), q.form.accept, true)
+	if err != nil {
+		fail(w, unavailable("the hub does not answer: %v", err))
+		return
+	}
+	if res.StatusCode != http.StatusOK {
+		relay(w, res)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	m := &merged{
+		gateway: g, q: q, out: newEventWriter(w, q), arrive: make(chan arrival, 64), streams: map[v1alpha1.ClusterName]context.CancelFunc{},
+		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, initial: map[v1alpha1.ClusterName]bool{},
+		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(answerTimeout),
+	}
+	defer m.late.Stop()
+	go readHub(ctx, json.NewDecoder(res.Body), m.arrive)
+	m.run(ctx)
+}
+
+// readHub sends the events of the hub.
+func readHub(ctx context.Context, events *json.Decoder, to chan<- arrival) {
+	for ctx.Err() == nil {
+		a := arrival{}
+		a.err = events.Decode(&a.event)
+		select {
+		case to <- a:
+		case <-ctx.Done():
+		}
+		if a.err != nil {
+			return
+		}
+	}
+}
+
+// run works until the hub ends its watch, or the client goes.
+func (m *merged) run(ctx context.Context) {
+	changes := make(chan types.NamespacedName, 1024)
+	overflow := make(chan struct{}, 1)
+	cancel := m.gateway.places.subscribe(func(key types.NamespacedName) {
+		if m.q.asked.namespace != "" && key.Namespace != m.q.asked.namespace {
+			return
+		}
+		select {
+		case changes <- key:
+		default:
+			select {
+			case overflow <- struct{}{}:
+			default:
+			}
+		}
+	})
+	defer cancel()
+	m.startStreams(ctx)
+	for name := range m.streams {
+		m.initial[name] = true
+	}
+	if !m.ordered {
+		m.at[ofHub] = unknown
+	}
+	err := m.out.begin()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-m.arrive:
+			err = m.take(ctx, a)
+		case key := <-changes:
+			m.startStreams(ctx)
+			err = m.reconsider(ctx, func(set jobSet) bool { return set.key() == key })
+		case <-overflow:
+			m.startStreams(ctx)
+			err = m.reconsider(ctx, func(jobSet) bool { return true })
+		case <-m.late.C():
+			clear(m.initial)
+			err = m.release()
+		}
+		if err == nil && len(m.arrive) == 0 {
+			err = m.out.flush()
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		panic(http.ErrAbortHandler)
+	}
+	_ = m.out.flush() // The client may have gone.
+}
+
+// startStreams starts a stream for each worker that has something to show, and ends those of workers that no longer have.
+func (m *merged) startStreams(ctx context.Context) {
+	targets := m.gateway.targets(m.q)
+	for _, name := range targets {
+		if m.streams[name] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		m.streams[name] = cancel
+		version := m.at[name]
+		m.resumed[name] = version != ""
+		go (&streamer{gateway: m.gateway, q: m.q, name: name, to: m.arrive}).run(ctx, version)
+	}
+	for name, cancel := range m.streams {
+		if !slices.Contains(targets, name) && !m.has(name) {
+			cancel()
+			delete(m.streams, name)
+			delete(m.at, name)
+		}
+	}
+}
+
+// has says whether the client has objects of a worker.
+func (m *merged) has(name v1alpha1.ClusterName) bool {
+	for key := range m.shown {
+		if key.worker == name {
+			return true
+		}
+	}
+	return false
+}
+
+// take handles what a stream brings.
+func (m *merged) take(ctx context.Context, a arrival) error {
+	if a.name == ofHub {
+		return m.takeHub(a)
+	}
+	if m.streams[a.name] == nil {
+		return nil // The stream has ended meanwhile.
+	}
+	var err error
+	switch {
+	case a.all:
+		m.at[a.name] = unknown // A client that goes now has a part of them.
+		err = m.takeAll(ctx, a)
+	case a.event.Type != "":
+		err = m.takeObject(ctx, a)
+	}
+	if a.version != "" {
+		m.at[a.name] = a.version
+	}
+	if err == nil && (a.all || a.words != "" || m.resumed[a.name]) {
+		delete(m.initial, a.name)
+		err = m.release()
+	}
+	return err
+}
+
+// takeHub passes events of the hub on. They keep their resource versions, so that objects of the hub can be written.
+func (m *merged) takeHub(a arrival) error {
+	if a.err != nil {
+		return a.err
+	}
+	if a.event.Type == eventBookmark {
+		return m.takeBookmark(a.event)
+	}
+	if m.ordered {
+		var o object
+		if err := json.Unmarshal(a.event.Object, &o); err != nil {
+			return err
+		}
+		m.at[ofHub] = cmp.Or(o.meta.ResourceVersion, m.at[ofHub])
+	}
+	return m.out.write(a.event)
+}
+
+// takeBookmark passes a bookmark on, with how far all streams are.
+func (m *merged) takeBookmark(e watchEvent) error {
+	var o object
+	if err := json.Unmarshal(e.Object, &o); err != nil {
+		return err
+	}
+	m.at[ofHub], m.ordered = o.meta.ResourceVersion, true
+	var annotations struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if err := json.Unmarshal(o.fields["metadata"], &annotations); err != nil {
+		return err
+	}
+	if annotations.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+		m.held = &e
+		return m.release()
+	}
+	return m.bookmark(e)
+}
+
+func (m *merged) bookmark(e watchEvent) error {
+	var o object
+	if err := json.Unmarshal(e.Object, &o); err != nil {
+		return err
+	}
+	if err := o.fields.setVersion(m.at.String()); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return m.out.write(watchEvent{Type: e.Type, Object: raw})
+}
+
+// release sends the bookmark that ends the first objects, once all streams have had theirs.
+func (m *merged) release() error {
+	if m.held == nil || len(m.initial) > 0 {
+		return nil
+	}
+	e := *m.held
+	m.held = nil
+	return m.bookmark(e)
+}
+
+// takeAll compares what a worker has with what the client has.
+func (m *merged) takeAll(ctx context.Context, a arrival) error {
+	m.resumed[a.name] = false
+	there := map[keyIn]bool{}
+	for _, item := range a.items {
+		there[keyOf(a.name, item)] = true
+		one := arrival{name: a.name, worker: a.worker, item: item, event: watchEvent{Type: eventAdded}}
+		if err := m.takeObject(ctx, one); err != nil {
+			return err
+		}
+	}
+	for key := range m.shown {
+		if key.worker == a.name && !there[key] {
+			if err := m.hide(key); err != nil {
+				return err
+			}
+		}
+	}
+	maps.DeleteFunc(m.hidden, func(key keyIn, _ hiding) bool { return key.worker == a.name && !there[key] })
+	return nil
+}
+
+// takeObject shows an object if it belongs to the present attempt of a job.
+func (m *merged) takeObject(ctx context.Context, a arrival) error {
+	key := keyOf(a.name, a.item)
+	b, ours := m.q.kind.of(a.worker, a.item.object)
+	had, has := m.shown[key]
+	delete(m.hidden, key)
+	switch {
+	case a.event.Type == eventDeleted && has:
+		return m.hide(key)
+	case a.event.Type == eventDeleted && ours && m.resumed[a.name]: // The client may have it.
+		gone, err := m.stub(a.item)
+		if err != nil {
+			return err
+		}
+		return m.out.write(watchEvent{Type: eventDeleted, Object: gone})
+	case a.event.Type == eventDeleted, !ours, has && had.version == a.item.meta.ResourceVersion:
+		return nil
+	}
+	if d := m.gateway.copies.shows(ctx, a.name, b); d != nil {
+		return m.show(d, key, b, a)
+	}
+	if len(m.hidden) < maxHidden {
+		m.hidden[key] = hiding{b, a}
+	}
+	if has {
+		return m.hide(key)
+	}
+	return nil
+}
+
+func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) error {
+	_, has := m.shown[key]
+	now := sight{belonging: b, version: a.item.meta.ResourceVersion}
+	if a.version != "" {
+		m.at[a.name] = a.version
+	}
+	if err := m.q.dress(d, a.item.object, m.at); err != nil {
+		return err
+	}
+	var err error
+	if now.gone, err = m.stub(a.item); err != nil {
+		return err
+	}
+	e := watchEvent{Type: eventAdded}
+	if has || m.resumed[a.name] && a.event.Type == eventModified {
+		e.Type = eventModified
+	}
+	if e.Object, err = a.item.alone(m.q.include); err != nil {
+		return err
+	}
+	m.shown[key] = now
+	return m.out.write(e)
+}
+
+// hide tells the client that an object is gone.
+func (m *merged) hide(key keyIn) error {
+	had := m.shown[key]
+	delete(m.shown, key)
+	return m.out.write(watchEvent{Type: eventDeleted, Object: had.gone})
+}
+
+// reconsider looks again at the objects of JobSets after their Dispatches have changed.
+func (m *merged) reconsider(ctx context.Context, changed func(jobSet) bool) error {
+	for key, had := range m.shown {
+		if changed(had.set) && m.gateway.copies.shows(ctx, key.worker, had.belonging) == nil {
+			if err := m.hide(key); err != nil {
+				return err
+			}
+		}
+	}
+	for key, one := range m.hidden {
+		if !changed(one.set) {
+			continue
+		}
+		if d := m.gateway.copies.shows(ctx, key.worker, one.belonging); d != nil {
+			delete(m.hidden, key)
+			if err := m.show(d, key, one.belonging, one.arrival); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func keyOf(name v1alpha1.ClusterName, item shown) keyIn {
+	return keyIn{worker: name, NamespacedName: types.NamespacedName{Namespace: item.meta.Namespace, Name: item.meta.Name}}
+}

@@ -1,0 +1,146 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// labelCluster is on the pods and Events that come from a worker. It has the worker's name.
+const labelCluster = v1alpha1.KeyPrefix + "cluster"
+
+// fields are a JSON object of which only some fields are looked at. The others stay as they came: a worker can be newer
+// than this gateway.
+type fields map[string]json.RawMessage
+
+// set sets a field.
+func (f fields) set(name string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	f[name] = raw
+	return nil
+}
+
+// edit changes the object in a field.
+func (f fields) edit(name string, change func(fields) error) error {
+	var inner fields
+	if raw := f[name]; raw != nil {
+		if err := json.Unmarshal(raw, &inner); err != nil {
+			return fmt.Errorf("decode %s: %w", name, err)
+		}
+	}
+	if inner == nil { // The field is not there, or null.
+		inner = fields{}
+	}
+	if err := change(inner); err != nil {
+		return err
+	}
+	return f.set(name, inner)
+}
+
+// setVersion gives an object or a list another resource version.
+func (f fields) setVersion(version string) error {
+	return f.edit("metadata", func(metadata fields) error { return metadata.set("resourceVersion", version) })
+}
+
+// object is a Kubernetes object as JSON.
+type object struct {
+	fields fields
+	meta   objectMeta
+}
+
+// objectMeta is what is looked at in the metadata of an object.
+type objectMeta struct {
+	Namespace       string            `json:"namespace,omitempty"`
+	Name            string            `json:"name"`
+	UID             types.UID         `json:"uid,omitempty"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+}
+
+// UnmarshalJSON reads an object.
+func (o *object) UnmarshalJSON(raw []byte) error {
+	if err := json.Unmarshal(raw, &o.fields); err != nil {
+		return err
+	}
+	if metadata := o.fields["metadata"]; metadata != nil {
+		return json.Unmarshal(metadata, &o.meta)
+	}
+	return nil
+}
+
+// MarshalJSON writes the object.
+func (o object) MarshalJSON() ([]byte, error) { return json.Marshal(o.fields) }
+
+// mark says of an object of a worker from where it comes, and gives it the resource version of a gateway.
+func (o *object) mark(name v1alpha1.ClusterName, version string) error {
+	return o.fields.edit("metadata", func(metadata fields) error {
+		if err := metadata.set("resourceVersion", version); err != nil {
+			return err
+		}
+		return metadata.edit("labels", func(labels fields) error { return labels.set(labelCluster, string(name)) })
+	})
+}
+
+// row is one row of a table.
+type row struct {
+	fields fields
+	// of is what the row shows, as whole as it was asked for.
+	of *object
+}
+
+// UnmarshalJSON reads a row.
+func (r *row) UnmarshalJSON(raw []byte) error {
+	if err := json.Unmarshal(raw, &r.fields); err != nil {
+		return err
+	}
+	r.of = &object{}
+	if shown := r.fields["object"]; shown != nil {
+		return json.Unmarshal(shown, r.of)
+	}
+	return nil
+}
+
+// put writes the object of the row as the client has asked for it.
+func (r *row) put(include metav1.IncludeObjectPolicy) error {
+	switch include {
+	case metav1.IncludeNone:
+		r.fields["object"] = json.RawMessage("null")
+		return nil
+	case metav1.IncludeObject:
+	default:
+		r.of.fields = fields{
+			"kind": json.RawMessage(`"PartialObjectMetadata"`), "apiVersion": json.RawMessage(`"meta.k8s.io/v1"`),
+			"metadata": r.of.fields["metadata"],
+		}
+	}
+	return r.fields.set("object", r.of)
+}
+
+// shown returns the object or the row for a list or a table.
+type shown struct {
+	*object
+	// row and head are nil outside of tables. head is the table of the row, in a watch.
+	row  *row
+	head fields
+}
+
+// encode writes what the client gets.
+func (s shown) encode(include metav1.IncludeObjectPolicy) (json.RawMessage, error) {
+	if s.row == nil {
+		return json.Marshal(s.fields)
+	}
+	if err := s.row.put(include); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s.row.fields)
+}

@@ -1,0 +1,95 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// route says what is done with a request.
+type route int
+
+const (
+	// toHub sends the request to the hub, and nowhere else.
+	toHub route = iota
+	// list and watch merge what the hub answers with what workers answer.
+	list
+	watch
+	// getPod reads one pod, readLog a log, and stream is exec, attach and port-forward: each is for one cluster.
+	getPod
+	readLog
+	stream
+	// changePod changes one pod. Only pods of the hub can be changed.
+	changePod
+)
+
+const (
+	resourcePods   = "pods"
+	resourceEvents = "events"
+	groupEvents    = "events.k8s.io"
+	subresourceLog = "log"
+)
+
+// streams are the subresources of pods that are connections, and the log, with what is done there.
+var streams = map[string]string{
+	"exec": "execute commands", "attach": "attach to containers", "portforward": "forward ports", subresourceLog: "read logs",
+}
+
+var requestInfos = apirequest.RequestInfoFactory{
+	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// parse says what an API server sees in a request, and what is done with it here. The error is about a path that no
+// client sends.
+func parse(r *http.Request) (*apirequest.RequestInfo, route, error) {
+	info, err := requestInfos.NewRequestInfo(r)
+	if err != nil {
+		return nil, toHub, err
+	}
+	return info, routeOf(info), nil
+}
+
+func routeOf(info *apirequest.RequestInfo) route {
+	if !info.IsResourceRequest || info.APIVersion != "v1" {
+		return toHub
+	}
+	pods := info.APIGroup == "" && info.Resource == resourcePods
+	events := (info.APIGroup == "" || info.APIGroup == groupEvents) && info.Resource == resourceEvents
+	switch {
+	case !pods && !events || len(info.Parts) > 3:
+		return toHub
+	case len(info.Parts) == 1 && info.Verb == "list":
+		return list
+	case info.Verb == "watch":
+		return watch
+	case !pods || len(info.Parts) == 1 || info.Namespace == "":
+		return toHub
+	case info.Subresource == "" && info.Verb == "get":
+		return getPod
+	case info.Subresource == subresourceLog && info.Verb == "get":
+		return readLog
+	case streams[info.Subresource] != "" && (info.Verb == "get" || info.Verb == "create"):
+		return stream
+	case slices.Contains([]string{"create", "update", "patch", "delete"}, info.Verb):
+		return changePod
+	}
+	return toHub
+}
+
+// climbs says whether a path leads out of what stands before it, for servers that resolve such paths. The hub's address
+// may have a path.
+func climbs(u *url.URL) bool {
+	for _, part := range strings.Split(u.Path, "/") {
+		if part == "." || part == ".." {
+			return true
+		}
+	}
+	return false
+}

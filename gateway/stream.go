@@ -1,0 +1,231 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/remote/bounded"
+)
+
+// passed are the headers of a request for a stream that a worker gets. All others stay here, the caller's token among
+// them.
+var passed = []string{
+	"Accept", "Connection", "Content-Length", "Content-Type", "Upgrade",
+	"Sec-Websocket-Extensions", "Sec-Websocket-Key", "Sec-Websocket-Version", "X-Stream-Protocol-Version",
+}
+
+// answered are the headers of a worker's answer that the caller gets.
+var answered = []string{
+	"Cache-Control", "Connection", "Content-Length", "Content-Type", "Date", "Upgrade",
+	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", headerProtocol, "X-Stream-Protocol-Version",
+}
+
+// grants are the commands with which an admin gives the hub a right on a worker, by the subresource of pods.
+var grants = map[string]string{
+	subresourceLog: "kubectl trainyard join NAME", "exec": grantExec, "attach": grantExec, "portforward": grantExec,
+}
+
+const grantExec = "kubectl trainyard join NAME --exec"
+
+// readLog answers with the log of a pod.
+func (g *Gateway) readLog(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo) {
+	g.connect(w, r, c, info, []string{"get"}, func(w *worker) http.RoundTripper { return w.requests })
+}
+
+// stream connects the caller with a pod. An API server before 1.35 asks whether the caller may get the subresource if
+// the request is a GET. Later ones ask whether the caller may create it, too.
+func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo) {
+	verbs := []string{"create"}
+	if r.Method == http.MethodGet {
+		verbs = append(verbs, "get")
+	}
+	g.connect(w, r, c, info, verbs, func(w *worker) http.RoundTripper { return w.upgrades })
+}
+
+// connect passes a request for a pod of a copy on to its worker, and all others to the hub.
+func (g *Gateway) connect(
+	w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, verbs []string, by func(*worker) http.RoundTripper,
+) {
+	if !g.permitted(r.Context(), c, info, verbs...) {
+		g.toHub(w, r, c)
+		return
+	}
+	found, refused := g.locate(r.Context(), info, metadataAccept, "")
+	switch {
+	case refused != nil:
+		fail(w, refused)
+		return
+	case found == nil:
+		g.notThere(w, r, c, info)
+		return
+	}
+	user, err := g.access.user(r.Context(), c)
+	if err != nil {
+		fail(w, unavailable("%v", err))
+		return
+	}
+	leave, ok := g.limits.enter(user)
+	if !ok {
+		fail(w, tooMany(user))
+		return
+	}
+	defer leave()
+	g.log.Info("Stream of a worker's pod", "user", user, "what", info.Subresource, "workerCluster", found.worker.name,
+		"namespace", info.Namespace, "pod", info.Name, "trainJob", found.dispatch.Name, "container", r.URL.Query().Get("container"))
+	g.tunnel(w, r, info, found, by(found.worker))
+}
+
+// tunnel connects until one side ends, or until the pod's attempt is over: whoever follows a log has to see that.
+func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, found *located, by http.RoundTripper) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	key := client.ObjectKeyFromObject(found.dispatch)
+	unsubscribe := g.places.subscribe(func(changed types.NamespacedName) {
+		if changed == key && g.fate(ctx, found) == left {
+			cancel(errLeft)
+		}
+	})
+	defer unsubscribe()
+	follows := info.Subresource == subresourceLog && isTrue(r.URL.Query()["follow"])
+	proxy := &httputil.ReverseProxy{
+		Transport: by, FlushInterval: -1, ErrorLog: g.errorLog,
+		Rewrite: func(p *httputil.ProxyRequest) { rebuild(p, info, found.worker) },
+		ModifyResponse: func(res *http.Response) error {
+			if res.StatusCode >= 300 && res.StatusCode < 400 {
+				return errRedirect
+			}
+			keepHeaders(res.Header)
+			switch {
+			case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
+				return &refusedError{status: statusOf(res)}
+			case res.StatusCode >= 400:
+				bounded.Answer(res, bounded.MaxSmall, false)
+			case follows:
+				res.Body = &followed{ReadCloser: res.Body, left: func() bool { return g.fate(ctx, found) != stays }}
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if errors.Is(context.Cause(ctx), errLeft) {
+				err = errLeft
+			}
+			fail(w, g.failed(r.Context(), info, found, err))
+		},
+	}
+	proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// failed says why a worker's pod could not be reached.
+func (g *Gateway) failed(ctx context.Context, info *apirequest.RequestInfo, found *located, err error) *metav1.Status {
+	what := streams[info.Subresource]
+	if _, is := isRefused(err); is {
+		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+			"worker %q does not let Trainyard %s: an admin permits it with %q", found.worker.name, what, grants[info.Subresource]))
+	}
+	if errors.Is(err, errLeft) {
+		return unavailable("TrainJob %q has left worker %q", found.dispatch.Name, found.worker.name)
+	}
+	return unavailable("%v", g.silent(ctx, found.worker.name, err))
+}
+
+// fate is what becomes of a stream.
+type fate int
+
+const (
+	// stays: the pod is of the present attempt.
+	stays fate = iota
+	// leaves: the attempt is to end, and the pod goes on until its end.
+	leaves
+	// left: the attempt is over, or its worker is lost.
+	left
+)
+
+// fate says what becomes of a stream from a pod. A job that is deleted takes its pods with it, as on any cluster.
+func (g *Gateway) fate(ctx context.Context, found *located) fate {
+	d := g.dispatch(ctx, client.ObjectKeyFromObject(found.dispatch))
+	if d == nil || d.UID != found.dispatch.UID {
+		return stays
+	}
+	state := record.AttemptOf(d)
+	switch {
+	case d.Spec.Attempt != found.dispatch.Spec.Attempt, d.Spec.Cluster != found.worker.name, state == record.Lost, state == record.Ended:
+		return left
+	case state == record.Evicting:
+		return leaves
+	}
+	return stays
+}
+
+var errLeft = errors.New("the job has left the worker")
+
+// followed is a log that is followed. Its end is an error if the job runs on elsewhere: kubectl takes a clean end for the
+// end of the container.
+type followed struct {
+	io.ReadCloser
+	left func() bool
+}
+
+// Read reads.
+func (f *followed) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) && f.left() {
+		return n, errLeft
+	}
+	return n, err
+}
+
+// rebuild makes the request to a worker from the parts that were checked.
+func rebuild(p *httputil.ProxyRequest, info *apirequest.RequestInfo, w *worker) {
+	target := *w.base
+	target.Path, target.RawPath = strings.TrimSuffix(target.Path, "/")+podPath(info, info.Subresource), ""
+	target.RawQuery = p.Out.URL.RawQuery
+	p.Out.URL, p.Out.Host = &target, ""
+	header := http.Header{}
+	for _, name := range passed {
+		if values := p.Out.Header.Values(name); len(values) > 0 {
+			header[name] = values
+		}
+	}
+	var protocols []string
+	for _, values := range p.Out.Header.Values(headerProtocol) {
+		for protocol := range strings.SplitSeq(values, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, protocolToken) {
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	if len(protocols) > 0 {
+		header.Set(headerProtocol, strings.Join(protocols, ", "))
+	}
+	p.Out.Header = header
+}
+
+// keepHeaders removes from the answer of a worker what only the worker's own clients need.
+func keepHeaders(header http.Header) {
+	for name := range header {
+		if !slices.Contains(answered, name) {
+			header.Del(name)
+		}
+	}
+}
+
+// isTrue reads a flag of a query as API servers do.
+func isTrue(values []string) (is bool) {
+	return runtime.Convert_Slice_string_To_bool(&values, &is, nil) == nil && is
+}

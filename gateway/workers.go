@@ -1,0 +1,275 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/remote/bounded"
+)
+
+const (
+	// answerTimeout is how long a worker may take to begin its answer. Then the others are shown without it.
+	answerTimeout = 2 * time.Second
+	// idleFor is after how long without a request a connection is closed.
+	idleFor = 5 * time.Minute
+	// userAgent is how the gateway names itself to hub and workers.
+	userAgent = "trainyard-gateway"
+	// retryAfter is how long a worker that could not be reached is not tried again.
+	retryAfter = 5 * time.Second
+	// upgradeTimeout is how long a worker may take to begin a stream.
+	upgradeTimeout = 30 * time.Second
+	// dialTimeout bounds a dial and a TLS handshake each.
+	dialTimeout = 5 * time.Second
+)
+
+// Loader reads the credentials of a worker.
+type Loader interface {
+	Load(ctx context.Context, connection v1alpha1.Connection) (*kubeconfigs.Credentials, error)
+}
+
+// workers are the connections to workers that somebody has asked about lately. Each replica has its own, whether it
+// leads or not, and the connections over which jobs are placed are others: what users do takes nothing from them.
+type workers struct {
+	hub    client.Reader
+	loader Loader
+	clock  clock.WithTicker
+
+	mu sync.Mutex
+	// byName under mu.
+	byName map[v1alpha1.ClusterName]*worker
+}
+
+func newWorkers(hub client.Reader, loader Loader, clock clock.WithTicker) *workers {
+	return &workers{hub: hub, loader: loader, clock: clock, byName: map[v1alpha1.ClusterName]*worker{}}
+}
+
+// worker is the connection to one worker, with one kubeconfig.
+type worker struct {
+	name        v1alpha1.ClusterName
+	clusterID   types.UID
+	fingerprint string
+	base        *url.URL
+	// requests sends what is answered at once, watches and logs. upgrades is for what becomes a connection of its own.
+	requests, upgrades http.RoundTripper
+	metadata           metadata.Interface
+	close              func()
+
+	// ready is closed when the identity is checked. err says why the worker cannot be used.
+	ready chan struct{}
+	err   error
+	// made is when the connection began, used when it was last asked for, under workers.mu.
+	made, used time.Time
+}
+
+// get returns the connection to a worker. The error says in words why there is none.
+func (w *workers) get(ctx context.Context, name v1alpha1.ClusterName) (*worker, error) {
+	object := &v1alpha1.WorkerCluster{}
+	if err := w.hub.Get(ctx, types.NamespacedName{Name: string(name)}, object); err != nil {
+		return nil, unusable("worker %q is not registered", name)
+	}
+	credentials, err := w.loader.Load(ctx, object.Spec.Connection)
+	if err != nil {
+		return nil, unusable("worker %q cannot be reached: its kubeconfig cannot be used", name)
+	}
+	found := w.current(name, object.Status.ClusterID, credentials.Fingerprint)
+	if found == nil {
+		if found, err = w.connect(object, credentials); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case <-found.ready:
+	case <-ctx.Done():
+		return nil, unanswered(object)
+	}
+	return found, found.err
+}
+
+// current returns the connection that there is, nil if there is none with this kubeconfig to this cluster. One that has
+// failed counts for a while, so that not everybody who asks about a worker that is away waits for it.
+func (w *workers) current(name v1alpha1.ClusterName, id types.UID, fingerprint string) *worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := w.byName[name]
+	if found == nil || found.clusterID != id || found.fingerprint != fingerprint || found.stale(w.clock.Now()) {
+		return nil
+	}
+	found.used = w.clock.Now()
+	return found
+}
+
+// connect begins a connection, unless somebody else has.
+func (w *workers) connect(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credentials) (*worker, error) {
+	made, err := newWorker(object, credentials)
+	if err != nil {
+		return nil, unusable("worker %q cannot be reached: %v", object.Name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	other := w.byName[made.name]
+	if other != nil && other.clusterID == made.clusterID && other.fingerprint == made.fingerprint && !other.stale(now) {
+		return other, nil
+	} else if other != nil {
+		other.close()
+	}
+	made.made, made.used = now, now
+	w.byName[made.name] = made
+	go made.check(object)
+	return made, nil
+}
+
+// stale says whether the connection has failed, and may be tried again.
+func (w *worker) stale(now time.Time) bool {
+	select {
+	case <-w.ready:
+		return w.err != nil && now.Sub(w.made) > retryAfter
+	default:
+		return false
+	}
+}
+
+// sweep closes connections that nobody uses. Requests that are under way go on: they use their connection until they end.
+func (w *workers) sweep() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, one := range w.byName {
+		if w.clock.Since(one.used) > idleFor {
+			delete(w.byName, name)
+			one.close()
+		}
+	}
+}
+
+// run closes connections until ctx ends.
+func (w *workers) run(ctx context.Context) {
+	ticker := w.clock.NewTicker(idleFor / 5)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			w.sweep()
+		}
+	}
+}
+
+func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credentials) (*worker, error) {
+	config := credentials.Config
+	base, err := url.Parse(config.Host)
+	if err != nil || base.Host == "" {
+		return nil, errors.New("the server's address is not a URL")
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, errors.New("the TLS data of its kubeconfig cannot be used")
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	// The defaults include HTTP/2 pings. They end streams whose other end has disappeared.
+	many := utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: tlsConfig, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleFor,
+	})
+	one := onlyHTTP1(tlsConfig)
+	made := &worker{
+		name: v1alpha1.ClusterName(object.Name), clusterID: object.Status.ClusterID, fingerprint: credentials.Fingerprint, base: base,
+		ready: make(chan struct{}), close: many.CloseIdleConnections,
+	}
+	wrap := transport.Config{UserAgent: userAgent, BearerToken: config.BearerToken}
+	if made.requests, err = transport.HTTPWrappersForConfig(&wrap, many); err != nil {
+		return nil, err
+	}
+	if made.upgrades, err = transport.HTTPWrappersForConfig(&wrap, one); err != nil {
+		return nil, err
+	}
+	limited := bounded.Config(&rest.Config{Host: config.Host, QPS: -1, Transport: made.requests}, bounded.Limits{Timeout: answerTimeout})
+	made.metadata, err = metadata.NewForConfig(limited) //nolint:forbidigo // The config is bounded.
+	return made, err
+}
+
+// onlyHTTP1 returns a transport for requests that become connections of their own. Only HTTP/1.1 has such.
+func onlyHTTP1(config *tls.Config) *http.Transport {
+	config = config.Clone()
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	config.NextProtos = []string{"http/1.1"}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		TLSClientConfig: config, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
+		ResponseHeaderTimeout: upgradeTimeout, DisableKeepAlives: true,
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}
+}
+
+// check asks which cluster answers. Nothing else is sent to another cluster than the registered one.
+func (w *worker) check(object *v1alpha1.WorkerCluster) {
+	defer close(w.ready)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout) //nolint:forbidigo // All who wait share the answer.
+	defer cancel()
+	found, err := w.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		w.err = unanswered(object)
+	case object.Status.ClusterID == "" || found.UID != object.Status.ClusterID:
+		w.err = unusable("worker %q is not used: another cluster answers at its address", object.Name)
+	}
+}
+
+// unusableError says in words for users why a worker is not asked.
+type unusableError struct{ words string }
+
+// Error returns the words.
+func (e *unusableError) Error() string { return e.words }
+
+func unusable(format string, values ...any) error {
+	return &unusableError{words: fmt.Sprintf(format, values...)}
+}
+
+// unanswered says that a worker does not answer, and what the manager knows about that.
+func unanswered(object *v1alpha1.WorkerCluster) error {
+	if ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		return unusable("worker %q does not answer: %s", object.Name, strings.TrimSpace(ready.Message))
+	}
+	return unusable("worker %q does not answer in %s", object.Name, answerTimeout)
+}
+
+// silent says in words for users why a worker has not answered. The error itself can have addresses.
+func (g *Gateway) silent(ctx context.Context, name v1alpha1.ClusterName, err error) error {
+	var said *unusableError
+	if errors.As(err, &said) {
+		return said
+	}
+	if refused, is := isRefused(err); is {
+		return unusable("worker %q refuses: %s", name, refused.Message)
+	}
+	object := &v1alpha1.WorkerCluster{}
+	if err := g.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
+		return unusable("worker %q is not registered", name)
+	}
+	return unanswered(object)
+}
