@@ -35,9 +35,11 @@ func tooMany(user string) *metav1.Status {
 		"user %q has %d watches and streams open, or all users together have %d: close some", user, maxStreamsOfUser, maxStreams))
 }
 
-// fail answers with a status. Clients that do not show its message show the warning.
+// fail answers with a status. kubectl does not show the message of a 401, but a warning.
 func fail(w http.ResponseWriter, s *metav1.Status) {
-	warn(w, s.Message)
+	if s.Code == http.StatusUnauthorized {
+		warn(w, s.Message)
+	}
 	w.Header().Set("Content-Type", typeJSON)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(int(s.Code))

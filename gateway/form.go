@@ -16,7 +16,23 @@ type form struct {
 	// accept is the header with which servers are asked for this form, as JSON. So answers can be merged. Clients that
 	// would rather have protobuf take JSON too.
 	accept string
-	table  bool
+	// as is the kind of the answer, empty for the objects as they are.
+	as    string
+	table bool
+}
+
+const (
+	asTable        = "Table"
+	asMetadata     = "PartialObjectMetadata"
+	asMetadataList = "PartialObjectMetadataList"
+)
+
+// ofList is the form in which a list is asked for whose objects a watch shows in this form.
+func (f form) ofList() string {
+	if f.as != asMetadata {
+		return f.accept
+	}
+	return strings.Replace(f.accept, asMetadata, asMetadataList, 1)
 }
 
 // items is the field of an answer in this form that has what is listed.
@@ -43,7 +59,8 @@ func formOf(accept string) (f form, ok bool) {
 	if !ok {
 		return form{}, false
 	}
-	f.accept, f.table = typeJSON, first.Params["as"] == "Table"
+	f.accept, f.as = typeJSON, first.Params["as"]
+	f.table = f.as == asTable
 	for _, param := range []string{"as", "v", "g"} {
 		if value := first.Params[param]; value != "" && !strings.ContainsFunc(value, unsafeInHeader) {
 			f.accept += ";" + param + "=" + value

@@ -16,7 +16,6 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/cache"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
@@ -62,7 +61,7 @@ type Gateway struct {
 	workers *workers
 	copies  *copies
 	places  *places
-	lists   *cache.LRUExpireCache
+	lists   *shared
 	limits  *limits
 }
 
@@ -83,7 +82,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
 		upgrades: onlyHTTP1(tlsConfig),
 		workers:  newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
-		lists: cache.NewLRUExpireCacheWithClock(maxCached, o.Clock), limits: &limits{byUser: map[string]int{}},
+		lists: &shared{byKey: map[string]*turns{}}, limits: &limits{byUser: map[string]int{}},
 	}
 	g.access = newAccess(config, g.requests, o.Clock)
 	if err := g.places.follow(ctx, o.Caches); err != nil {

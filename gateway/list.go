@@ -14,16 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-)
-
-const (
-	// cachedFor is how long the answer of a worker holds for others who ask the same. Many poll.
-	cachedFor = time.Second
-	// maxCachedBytes and maxCached bound what is kept: an answer, and the number of answers.
-	maxCachedBytes, maxCached = 256 << 10, 256
 )
 
 // entry is an object of a list as the client gets it.
@@ -39,13 +31,6 @@ type chunk struct {
 	entries []entry
 	version string
 	next    string
-}
-
-func (c *chunk) bytes() (sum int) {
-	for i := range c.entries {
-		sum += len(c.entries[i].raw)
-	}
-	return sum
 }
 
 // part is what one worker shows of a list.
@@ -118,7 +103,7 @@ func (g *Gateway) ask(q *question, names []v1alpha1.ClusterName) []*part {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(q.ctx, answerTimeout)
 			defer cancel()
-			if err := g.begin(ctx, q, name, parts[i]); err != nil {
+			if err := guarded(func() error { return g.begin(ctx, q, name, parts[i]) }); err != nil {
 				parts[i].err = g.silent(ctx, name, err)
 			}
 		})
@@ -127,7 +112,7 @@ func (g *Gateway) ask(q *question, names []v1alpha1.ClusterName) []*part {
 	return parts
 }
 
-// begin reads the first page of a worker, or takes the one that somebody else has just read.
+// begin reads the first page of a worker, together with all who ask the same.
 func (g *Gateway) begin(ctx context.Context, q *question, name v1alpha1.ClusterName, p *part) (err error) {
 	if p.worker, err = g.workers.get(ctx, name); err != nil {
 		return err
@@ -137,13 +122,9 @@ func (g *Gateway) begin(ctx context.Context, q *question, name v1alpha1.ClusterN
 		return nil
 	}
 	key := fmt.Sprint(p.worker.clusterID, q.info.Path, p.query.Encode(), q.form, q.include)
-	if known, ok := g.lists.Get(key); ok {
-		p.first = known.(*chunk)
-		return nil
-	}
-	if p.first, err = g.page(ctx, q, p.worker, p.query, ""); err == nil && p.first.next == "" && p.first.bytes() <= maxCachedBytes {
-		g.lists.Add(key, p.first, cachedFor)
-	}
+	p.first, err = g.lists.get(ctx, key, func(ctx context.Context) (*chunk, error) {
+		return g.page(ctx, q, p.worker, p.query, "")
+	})
 	return err
 }
 
@@ -179,7 +160,7 @@ func (g *Gateway) found(ctx context.Context, q *question, w *worker, query url.V
 	if next != "" {
 		query.Set("continue", next)
 	}
-	res, err := w.server().get(ctx, q.info.Path, query, q.form.accept, false)
+	res, err := w.server().get(ctx, q.info.Path, query, q.form.ofList(), false)
 	if err != nil {
 		return nil, err
 	}

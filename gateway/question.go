@@ -5,9 +5,11 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -78,3 +80,22 @@ func (q *question) workerQuery(ctx context.Context, w *worker) (query url.Values
 	}
 	return query, ok
 }
+
+// complete gives an object of a list what it needs to stand alone.
+func (q *question) complete(o shown) {
+	kind, version := kindPod, q.info.APIVersion
+	if q.info.Resource == resourceEvents {
+		kind = "Event"
+	}
+	if q.info.APIGroup != "" {
+		version = q.info.APIGroup + "/" + version
+	}
+	if q.form.as == asMetadata {
+		kind, version = asMetadata, "meta.k8s.io/v1"
+	}
+	if o.row == nil {
+		o.fields["kind"], o.fields["apiVersion"] = quoted(kind), quoted(version)
+	}
+}
+
+func quoted(text string) json.RawMessage { return json.RawMessage(strconv.Quote(text)) }

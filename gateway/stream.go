@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -158,15 +159,17 @@ const (
 
 // fate says what becomes of a stream from a pod. A job that is deleted takes its pods with it, as on any cluster.
 func (g *Gateway) fate(ctx context.Context, found *located) fate {
-	d := g.dispatch(ctx, client.ObjectKeyFromObject(found.dispatch))
-	if d == nil || d.UID != found.dispatch.UID {
+	key := client.ObjectKeyFromObject(found.dispatch)
+	job, err := records.Job(ctx, g.hub, key)
+	if err != nil || job == nil || job.GetUID() != found.dispatch.Spec.TrainJob.UID || job.GetDeletionTimestamp() != nil {
 		return stays
 	}
-	state := record.AttemptOf(d)
-	switch {
-	case d.Spec.Attempt != found.dispatch.Spec.Attempt, d.Spec.Cluster != found.worker.name, state == record.Lost, state == record.Ended:
+	d := g.dispatch(ctx, key)
+	switch state := record.AttemptOf(d); {
+	case d == nil, d.UID != found.dispatch.UID, d.Spec.Attempt != found.dispatch.Spec.Attempt, d.Spec.Cluster != found.worker.name,
+		state == record.Lost, state == record.Ended:
 		return left
-	case state == record.Evicting:
+	case state == record.Evicting, d.DeletionTimestamp != nil:
 		return leaves
 	}
 	return stays

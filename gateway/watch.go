@@ -70,7 +70,8 @@ func backoff() wait.Backoff {
 func (s *streamer) run(ctx context.Context, version string) {
 	pause := backoff()
 	for ctx.Err() == nil {
-		reached, err := s.attempt(ctx, version)
+		reached := version
+		err := guarded(func() (err error) { reached, err = s.attempt(ctx, version); return err })
 		if reached != version {
 			pause = backoff()
 		}
@@ -154,7 +155,10 @@ func (s *streamer) list(ctx context.Context, w *worker) (version string, err err
 		if err != nil {
 			return "", err
 		}
-		a.items = append(a.items, found.items...)
+		for _, item := range found.items {
+			s.q.complete(item)
+			a.items = append(a.items, item)
+		}
 		if next = found.next; next == "" {
 			a.version = found.version
 			s.send(ctx, a)
