@@ -43,10 +43,15 @@ func (g *Gateway) permitted(ctx context.Context, c *caller, info *apirequest.Req
 	return true
 }
 
+// safeNames says whether the names in a request can be parts of a path. API servers accept no others.
+func safeNames(info *apirequest.RequestInfo) bool {
+	return len(validation.IsDNS1123Subdomain(info.Name)) == 0 && len(validation.IsDNS1123Label(info.Namespace)) == 0
+}
+
 // locate finds a pod of a copy by its name. It is nil if no copy has it. The status says that nobody knows, and why.
 func (g *Gateway) locate(ctx context.Context, info *apirequest.RequestInfo, accept string, include metav1.IncludeObjectPolicy) (*located, *metav1.Status) {
-	if len(validation.IsDNS1123Subdomain(info.Name)) > 0 || len(validation.IsDNS1123Label(info.Namespace)) > 0 {
-		return nil, nil // Nothing has this name, and it does not become a part of a path.
+	if !safeNames(info) {
+		return nil, nil // Nothing has this name.
 	}
 	for _, d := range g.copies.byPod(ctx, info.Namespace, info.Name) {
 		if d.Spec.Cluster == "" {
