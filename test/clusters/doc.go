@@ -53,6 +53,7 @@
 //	trainyard.dev/fail: OOM           fails instead, with this message and exit code 1
 //	trainyard.dev/terminate-for: 2s   runs on for this long after its deletion (default: not at all)
 //	trainyard.dev/log: "one\ntwo"     has printed this (default: nothing); change it, and the containers print more
+//	trainyard.dev/log-size: 100Mi     has printed this many bytes before that, at most 1Gi (default: none)
 //
 // A pod whose restart policy is Always runs forever by default. Containers are never restarted in place, not even with
 // the policy OnFailure: the pod fails instead. A run-for that is no duration leaves the pod Pending, and kwok's log
@@ -61,8 +62,10 @@
 // Logs are real except for their content: the API server reads them from a kubelet. One kubelet in this process serves
 // all nodes. The API server does not verify the kubelet's certificate, as in a cluster of kubeadm. Only the last state
 // of a container and the annotations of its pod count. So a test can simulate restarts in place: it writes restartCount
-// and the states. LogAnnotation says where the lines of each run are. The time of a line is the start of its run, and a
-// millisecond for each line before it.
+// and the states. LogAnnotation and LogSizeAnnotation say where the lines of each run are. A line that log-size asks for
+// has 128 bytes and begins with "line" and its number, in nine digits. Such lines are made while they are read, so they
+// take no memory. The time of a line is the start of its run, and a millisecond for each line before it.
+// Cluster.CutStreams breaks off the logs that are read.
 //
 // If you stop kwok (Process("kwok").Signal(syscall.SIGSTOP)), the node lifecycle controller finds all nodes unreachable
 // after its grace period of 50 s. --node-monitor-grace-period in Options.ControllerManagerArgs shortens that. kwok

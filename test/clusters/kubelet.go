@@ -8,18 +8,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
@@ -31,6 +27,10 @@ type kubelet struct {
 	server   *http.Server
 	listener net.Listener
 	pods     kubernetes.Interface
+
+	mu      sync.Mutex
+	streams context.Context    // ends when the streams that are open are cut; under mu
+	cut     context.CancelFunc // ends streams; under mu
 }
 
 // startKubelet starts the kubelet of a cluster, unless its API server could not reach it.
@@ -57,8 +57,9 @@ func (c *Cluster) startKubelet(ctx context.Context) (*kubelet, error) {
 		return nil, fmt.Errorf("listen as kubelet: %w", err)
 	}
 	k := &kubelet{listener: listener, pods: c.kubernetes}
+	k.streams, k.cut = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLog)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.abortCut(k.serveLog))
 	k.server = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: startTimeout,
@@ -89,202 +90,85 @@ func (k *kubelet) stop() error {
 	if k == nil {
 		return nil
 	}
+	k.cutStreams()
 	return k.server.Close()
 }
 
-// serveLog answers as a kubelet does. If there is nothing to read, it answers with the errors of a kubelet.
-func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
-	options, err := parseLogOptions(r.URL.Query())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+// CutStreams breaks off all logs that are read now, as when a node fails. The pods run on, and later requests are
+// answered.
+func (c *Cluster) CutStreams() {
+	c.kwokMu.Lock()
+	defer c.kwokMu.Unlock()
+	if c.kubelet != nil {
+		c.kubelet.cutStreams()
 	}
-	container := r.PathValue("container")
-	pod, err := k.pods.CoreV1().Pods(r.PathValue("namespace")).Get(r.Context(), r.PathValue("pod"), metav1.GetOptions{})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusNotFound)
-		return
-	}
-	run, err := findRun(pod, container, options.previous)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	reader := &logReader{out: w, options: options, run: run, now: time.Now()}
-	reader.skip(pod)
-	if err := reader.print(pod); err != nil || !options.follow {
-		return
-	}
-	_ = k.follow(r.Context(), pod, reader) // The client has gone, or the API server: there is nobody to tell.
 }
 
-// follow prints new output until the run of the container has ended.
-func (k *kubelet) follow(ctx context.Context, pod *corev1.Pod, reader *logReader) error {
-	for !reader.ended(pod) {
+func (k *kubelet) cutStreams() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cut()
+	k.streams, k.cut = context.WithCancel(context.Background())
+}
+
+// uncut is a context that ends when the streams of now are cut.
+func (k *kubelet) uncut() context.Context {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.streams
+}
+
+// abortCut breaks an answer off when it is cut, so that the client does not take it for a whole one.
+func (k *kubelet) abortCut(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		aborted := make(chan struct{})
+		stop := context.AfterFunc(k.uncut(), func() {
+			defer close(aborted)
+			cancel()
+			// Ends a write to a client that does not read.
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		})
+		serve(w, r.WithContext(ctx))
+		if !stop() {
+			<-aborted // w must not be used after the return.
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// pod returns the pod that a request is about.
+func (k *kubelet) pod(r *http.Request) (*corev1.Pod, error) {
+	return k.pods.CoreV1().Pods(r.PathValue("namespace")).Get(r.Context(), r.PathValue("pod"), metav1.GetOptions{})
+}
+
+// follow calls changed with each later state of a pod, until ended is true for the state, or the pod is deleted.
+func (k *kubelet) follow(
+	ctx context.Context, pod *corev1.Pod, ended func(*corev1.Pod) bool, changed func(*corev1.Pod) error,
+) error {
+	for !ended(pod) {
 		watcher, err := k.pods.CoreV1().Pods(pod.Namespace).Watch(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String(), ResourceVersion: pod.ResourceVersion,
+			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String(),
+			ResourceVersion: pod.ResourceVersion,
 		})
 		if err != nil {
 			return err
 		}
 		for event := range watcher.ResultChan() {
-			changed, ok := event.Object.(*corev1.Pod)
+			next, ok := event.Object.(*corev1.Pod)
 			if !ok {
 				watcher.Stop()
 				return errors.New("the watch of the pod has failed")
 			}
-			pod = changed
-			if err := reader.print(pod); err != nil || event.Type == watch.Deleted || reader.ended(pod) {
+			pod = next
+			if err := changed(pod); err != nil || event.Type == watch.Deleted || ended(pod) {
 				watcher.Stop()
 				return err
 			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// logOptions are the options of a request for a log.
-type logOptions struct {
-	follow, previous, timestamps bool
-	tail                         int // -1: all
-	since                        time.Duration
-	sinceTime                    time.Time
-}
-
-func parseLogOptions(query url.Values) (o logOptions, err error) {
-	o.tail = -1
-	var errs []error
-	parse := func(name string, set func(string) error) {
-		if value := query.Get(name); value != "" {
-			errs = append(errs, set(value))
-		}
-	}
-	flag := func(to *bool) func(string) error {
-		return func(value string) (err error) { *to, err = strconv.ParseBool(value); return err }
-	}
-	parse("follow", flag(&o.follow))
-	parse("previous", flag(&o.previous))
-	parse("timestamps", flag(&o.timestamps))
-	parse("tailLines", func(value string) (err error) { o.tail, err = strconv.Atoi(value); return err })
-	parse("sinceSeconds", func(value string) error {
-		seconds, err := strconv.Atoi(value)
-		o.since = time.Duration(seconds) * time.Second
-		return err
-	})
-	parse("sinceTime", func(value string) (err error) { o.sinceTime, err = time.Parse(time.RFC3339, value); return err })
-	return o, errors.Join(errs...)
-}
-
-// logReader prints the log of one run of a container.
-type logReader struct {
-	out     io.Writer
-	options logOptions
-	run     containerRun
-	now     time.Time
-	printed int // lines that are not to be printed again
-}
-
-// skip leaves out what --tail leaves out.
-func (r *logReader) skip(pod *corev1.Pod) {
-	if all := len(r.run.lines(pod)); r.options.tail >= 0 {
-		r.printed = max(0, all-r.options.tail)
-	}
-}
-
-// print prints what the pod has printed since the last call.
-func (r *logReader) print(pod *corev1.Pod) error {
-	lines := r.run.lines(pod)
-	for ; r.printed < len(lines); r.printed++ {
-		stamp := r.run.started.Add(time.Duration(r.printed) * time.Millisecond)
-		if stamp.Before(r.options.sinceTime) || r.options.since > 0 && stamp.Before(r.now.Add(-r.options.since)) {
-			continue
-		}
-		if r.options.timestamps {
-			if _, err := fmt.Fprint(r.out, stamp.UTC().Format(time.RFC3339Nano), " "); err != nil {
-				return err
-			}
-		}
-		if _, err := fmt.Fprintln(r.out, lines[r.printed]); err != nil {
-			return err
-		}
-	}
-	return http.NewResponseController(r.out.(http.ResponseWriter)).Flush()
-}
-
-// ended says whether the run has ended, or the pod.
-func (r *logReader) ended(pod *corev1.Pod) bool {
-	if pod.UID != r.run.pod || r.options.previous {
-		return true
-	}
-	status := containerStatus(pod, r.run.container)
-	return status == nil || status.State.Running == nil || status.RestartCount != r.run.number
-}
-
-// containerRun is one run of a container: from a start of it to its end.
-type containerRun struct {
-	pod       types.UID
-	container string
-	number    int32 // 0 is the first
-	started   time.Time
-}
-
-// findRun returns the run of a container whose log is asked for, or why there is none, in the words of a kubelet.
-func findRun(pod *corev1.Pod, container string, previous bool) (containerRun, error) {
-	run := containerRun{pod: pod.UID, container: container}
-	status := containerStatus(pod, container)
-	if status == nil {
-		return run, fmt.Errorf("container %q in pod %q is not available", container, pod.Name)
-	}
-	run.number = status.RestartCount
-	// The count goes up with a start. So the run before is one less, unless the container still waits for the next start.
-	waiting, last := status.State.Waiting, status.LastTerminationState.Terminated
-	switch {
-	case previous && last == nil:
-		return run, fmt.Errorf("previous terminated container %q in pod %q not found", container, pod.Name)
-	case previous:
-		run.started = last.StartedAt.Time
-		if waiting == nil {
-			run.number--
-		}
-	case status.State.Running != nil:
-		run.started = status.State.Running.StartedAt.Time
-	case status.State.Terminated != nil:
-		run.started = status.State.Terminated.StartedAt.Time
-	case last != nil:
-		run.started = last.StartedAt.Time
-	case waiting != nil:
-		return run, fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod.Name, waiting.Reason)
-	default:
-		return run, fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod.Name)
-	}
-	return run, nil
-}
-
-// lines are what the run has printed so far, by the pod's annotations.
-func (r containerRun) lines(pod *corev1.Pod) []string {
-	key := LogAnnotation
-	if r.number > 0 {
-		key = fmt.Sprintf("%s-%d", LogAnnotation, r.number)
-	}
-	text, ok := pod.Annotations[key+"."+r.container]
-	if !ok {
-		text = pod.Annotations[key]
-	}
-	if text = strings.TrimSuffix(text, "\n"); text == "" {
-		return nil
-	}
-	return strings.Split(text, "\n")
-}
-
-func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range statuses {
-			if statuses[i].Name == container {
-				return &statuses[i]
-			}
 		}
 	}
 	return nil

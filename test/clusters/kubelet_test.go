@@ -5,8 +5,10 @@ package clusters
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,6 +59,18 @@ func patchPod(t *testing.T, c *Cluster, pod *corev1.Pod, subresource, patch stri
 	_, err := c.kubernetes.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch),
 		metav1.PatchOptions{}, subresources...)
 	check.Must(t, err)
+}
+
+// kubectlCommand is kubectl with the admin's kubeconfig. It is killed if it hangs.
+func kubectlCommand(t *testing.T, c *Cluster, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := kubectl(c.options.BinDir)
+	check.Must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.KubeconfigPath, "HOME="+t.TempDir())
+	return cmd
 }
 
 func TestLogs(t *testing.T) {

@@ -36,6 +36,10 @@ const (
 	// container's name it is for that container only. With "-1" before that it is for the run after the first restart, and
 	// so on.
 	LogAnnotation = "trainyard.dev/log"
+	// LogSizeAnnotation on a pod makes its containers print this many bytes, at most 1Gi, before what LogAnnotation has:
+	// numbered lines of 128 bytes. It can be for a container and a run in the same way. It may grow only as long as
+	// LogAnnotation is empty, and by whole lines.
+	LogSizeAnnotation = "trainyard.dev/log-size"
 
 	// kwokAnnotation is on the nodes that kwok plays, and on no others.
 	kwokAnnotation = "kwok.x-k8s.io/node"
