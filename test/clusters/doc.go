@@ -59,17 +59,50 @@
 // the policy OnFailure: the pod fails instead. A run-for that is no duration leaves the pod Pending, and kwok's log
 // says why.
 //
-// Logs are real except for their content: the API server reads them from a kubelet. One kubelet in this process serves
-// all nodes. The API server does not verify the kubelet's certificate, as in a cluster of kubeadm. Only the last state
-// of a container and the annotations of its pod count. So a test can simulate restarts in place: it writes restartCount
-// and the states. LogAnnotation and LogSizeAnnotation say where the lines of each run are. A line that log-size asks for
-// has 128 bytes and begins with "line" and its number, in nine digits. Such lines are made while they are read, so they
-// take no memory. The time of a line is the start of its run, and a millisecond for each line before it.
-// Cluster.CutStreams breaks off the logs that are read.
-//
 // If you stop kwok (Process("kwok").Signal(syscall.SIGSTOP)), the node lifecycle controller finds all nodes unreachable
 // after its grace period of 50 s. --node-monitor-grace-period in Options.ControllerManagerArgs shortens that. kwok
 // renews the leases every ten seconds.
+//
+// # Logs, exec, attach and port-forward
+//
+// These are real except for what containers do: kubectl, API server and their protocols are, and the API server sends
+// the requests to a kubelet. One kubelet in this process serves all nodes. The API server does not verify the kubelet's
+// certificate, as in a cluster of kubeadm. The kubelet starts no programs, keeps no files and dials no ports: the pod
+// and the request decide what it answers. A stream ends when the run of its container ends, or the pod.
+// Cluster.CutStreams breaks all streams off.
+//
+// Only the last state of a container and the annotations of its pod count. So a test can simulate restarts in place: it
+// writes restartCount and the states. LogAnnotation and LogSizeAnnotation say where the lines of each run are. A line
+// that log-size asks for has 128 bytes and begins with "line" and its number, in nine digits. Such lines are made while
+// they are read, so they take no memory. The time of a line is the start of its run, and a millisecond for each line
+// before it.
+//
+// Exec knows these commands, with or without a directory before the name. Others fail with exit code 127. A command
+// whose container ends has exit code 137.
+//
+//	cat             copies stdin to stdout
+//	echo WORDS      prints the words
+//	env             prints HOSTNAME (the pod's name), NAMESPACE and CONTAINER
+//	exit N          has this exit code; so have true (0), false and test (1)
+//	sleep SECONDS   waits; "infinity": until the connection or the container ends
+//	resize          prints the size of the terminal, as 80x24, and each new size, until stdin ends
+//	sh -c SCRIPT    runs these commands, separated by ";" or lines; ">&2" after a command sends its output to stderr
+//	sh              runs the commands that come from stdin
+//	tar cf - FILE   writes an archive with one file, which has the container's log
+//	tar -xmf -      reads an archive, and prints name, size and SHA-256 of each file
+//
+// So "kubectl cp" can copy a log of any size from a container, and prints what it has copied to one. A terminal
+// (exec -t) changes nothing but that it has a size. In scripts words are separated by blanks, and there are no quotes,
+// variables or pipes.
+//
+// Attach prints what the container prints from then on, and repeats what comes from stdin. A forwarded port answers
+// HTTP requests with a line "pod NAMESPACE/NAME port PORT: METHOD PATH". Port 7 returns what it gets. Port 9 refuses
+// connections.
+//
+// What clients make of it is theirs. kubectl takes logs and exec for complete when a stream is cut, because it gets no
+// error from the API server. A port-forward over WebSockets notices the end of its pod after ten seconds, with its next
+// ping. When a client of exec over WebSockets goes, the API server only ends stdin: sleep goes on until its container
+// ends.
 //
 // # What to watch out for
 //
@@ -82,7 +115,7 @@
 //   - API priority and fairness is off, for a quicker start. Options.APIServerArgs can turn it on.
 //   - The job controller batches for 100 ms instead of a second. It waits a second instead of ten before it replaces a
 //     failed pod.
-//   - Only the controllers in components.go run. There are no Deployments, and no exec or port-forward of pods.
+//   - Only the controllers in components.go run. There are no Deployments.
 //   - etcd begins with a baseline, a copy of the data of a first start with the same CRDs. The user's cache directory
 //     keeps the baselines. So two clusters have roles, CRDs and namespaces with equal UIDs. The namespace kube-system has
 //     another UID in each cluster.
@@ -110,9 +143,9 @@
 //   - The arguments of the API server and its audit log cannot be set: those options return errors.
 //   - KillAPIServer moves the manifest of the static pod away. PauseAPIServer lasts until the kubelet's probes fail,
 //     which takes more than a minute.
-//   - Webhook servers beside a cluster, and logs of kwok's pods, need the address at which nodes reach this machine:
-//     the gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a network interface, so this does
-//     not work with Docker Desktop.
+//   - Webhook servers beside a cluster, and logs, exec, attach and port-forward of kwok's pods, need the address at
+//     which nodes reach this machine: the gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a
+//     network interface, so this does not work with Docker Desktop.
 //   - Clusters of kind survive a killed parent ("kind delete cluster"). All users of the engine share their names, so a
 //     cluster whose name is taken does not start, and leaves the other cluster alone.
 //   - kind writes into the kubeconfig in the cluster's directory, never into that of the user.

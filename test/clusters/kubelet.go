@@ -20,9 +20,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kubelet answers the API server's requests for logs, in place of the kubelets of all nodes that kwok simulates.
-// Annotations of a pod have what its containers have printed. So everybody who can change the pod can make it print,
-// and kubelet stores nothing.
+// kubelet answers the API server's requests for logs, exec, attach and port-forward, in place of the kubelets of all
+// nodes that kwok simulates. Annotations of a pod have what its containers have printed. So everybody who can change
+// the pod can make it print, and kubelet stores nothing. Whatever a client asks for, kubelet starts no process, opens
+// no file and connects to nothing but the API server.
 type kubelet struct {
 	server   *http.Server
 	listener net.Listener
@@ -58,15 +59,26 @@ func (c *Cluster) startKubelet(ctx context.Context) (*kubelet, error) {
 	}
 	k := &kubelet{listener: listener, pods: c.kubernetes}
 	k.streams, k.cut = context.WithCancel(context.Background())
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.abortCut(k.serveLog))
 	k.server = &http.Server{
-		Handler:           mux,
+		Handler:           k.routes(),
 		ReadHeaderTimeout: startTimeout,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
 	go func() { _ = k.server.ServeTLS(listener, "", "") }() // Until stop.
 	return k, nil
+}
+
+// routes are the paths of a kubelet that an API server asks for. For kubectl's exec the API server sends a POST. For a
+// client that speaks an older protocol over WebSockets it sends a GET.
+func (k *kubelet) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.abortCut(k.serveLog))
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", k.serveExec)
+		mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", k.serveAttach)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", k.servePorts)
+	}
+	return mux
 }
 
 // nodeIP is the address of all nodes. Without a kubelet it is an address where nobody answers.
@@ -94,8 +106,8 @@ func (k *kubelet) stop() error {
 	return k.server.Close()
 }
 
-// CutStreams breaks off all logs that are read now, as when a node fails. The pods run on, and later requests are
-// answered.
+// CutStreams breaks off all logs that are read now, and all sessions of exec, attach and port-forward, as when a node
+// fails. The pods run on, and later requests are answered.
 func (c *Cluster) CutStreams() {
 	c.kwokMu.Lock()
 	defer c.kwokMu.Unlock()

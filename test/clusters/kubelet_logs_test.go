@@ -102,10 +102,7 @@ func TestLogsOf100MB(t *testing.T) {
 	pod := runningPod(t, c)
 	annotate(t, c, pod, map[string]string{LogSizeAnnotation: "100M"})
 	want := sha256.New()
-	log := runLog{size: 100e6, lines: []string{"one", "two"}}
-	for i := range log.count() {
-		want.Write(log.appendLine(nil, i))
-	}
+	check.Must(t, runLog{size: 100e6, lines: []string{"one", "two"}}.writeTo(want))
 	got := sha256.New()
 	cmd := kubectlCommand(t, c, "logs", "-n", pod.Namespace, pod.Name, "-c", "main")
 	cmd.Stdout = got

@@ -4,8 +4,10 @@
 package clusters
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -58,6 +60,16 @@ func findRun(pod *corev1.Pod, container string, previous bool) (containerRun, er
 func (r containerRun) endedIn(pod *corev1.Pod) bool {
 	status := containerStatus(pod, r.container)
 	return pod.UID != r.pod || status == nil || status.State.Running == nil || status.RestartCount != r.number
+}
+
+// runningRun returns the run of a container that runs now.
+func runningRun(pod *corev1.Pod, container string) (run containerRun, ok bool) {
+	status := containerStatus(pod, container)
+	if status == nil || status.State.Running == nil {
+		return containerRun{}, false
+	}
+	started := status.State.Running.StartedAt.Time
+	return containerRun{pod: pod.UID, container: container, number: status.RestartCount, started: started}, true
 }
 
 func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
@@ -125,6 +137,28 @@ func (l runLog) numbered() int { return int((l.size + logLineLength - 1) / logLi
 
 // count is how many lines the log has.
 func (l runLog) count() int { return l.numbered() + len(l.lines) }
+
+// bytes is how long the log is.
+func (l runLog) bytes() int64 {
+	all := l.size
+	for _, line := range l.lines {
+		all += int64(len(line)) + 1
+	}
+	return all
+}
+
+// writeTo writes the whole log.
+func (l runLog) writeTo(w io.Writer) error {
+	buffer := bufio.NewWriterSize(w, logBuffer)
+	var line []byte
+	for i := range l.count() {
+		line = l.appendLine(line[:0], i)
+		if _, err := buffer.Write(line); err != nil {
+			return err
+		}
+	}
+	return buffer.Flush()
+}
 
 // appendLine appends one line with its end.
 func (l runLog) appendLine(to []byte, index int) []byte {
