@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -143,48 +144,39 @@ var partKinds = map[string]schema.GroupVersionResource{
 	kindJob: batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// edit gives an Event about the copy the UID of the hub's job, and the times and the count that clients read.
+// edit gives an Event about the copy the UID of the hub's job.
 func (e events) edit(d *v1alpha1.Dispatch, o *object) error {
-	if a, _ := e.aboutOf(o); a.Kind == trainer.TrainJobKind {
-		err := o.fields.edit(e.about(), func(inner fields) error { return inner.set("uid", d.Spec.TrainJob.UID) })
-		if err != nil {
-			return err
-		}
-	}
-	if e.group == groupEvents {
+	if a, _ := e.aboutOf(o); a.Kind != trainer.TrainJobKind {
 		return nil
 	}
-	return fillTimes(o.fields)
+	return o.fields.edit(e.about(), func(inner fields) error { return inner.set("uid", d.Spec.TrainJob.UID) })
 }
 
-// fillTimes gives an Event of core/v1 what newer writers of Events leave out and older readers need.
-func fillTimes(o fields) error {
+// fill gives an Event of core/v1 the times and the count that newer writers of Events leave out and older readers need:
+// the Kubeflow SDK drops Events without a first time. Writers who say no eventTime have filled in the others.
+func (e events) fill(o *object) (bool, error) {
+	first := o.fields["eventTime"]
+	if e.group == groupEvents || empty(first) {
+		return false, nil
+	}
 	series := struct {
 		Count int32           `json:"count"`
 		Last  json.RawMessage `json:"lastObservedTime"`
-	}{Count: 1}
-	if raw := o["series"]; !empty(raw) {
+	}{Count: 1, Last: first}
+	if raw := o.fields["series"]; !empty(raw) {
 		if err := json.Unmarshal(raw, &series); err != nil {
-			return err
+			return false, fmt.Errorf("decode series: %w", err)
 		}
 	}
-	first := o["eventTime"]
-	if empty(first) {
-		return nil // It is of an older writer, which has filled in the others.
-	}
-	last := series.Last
-	if empty(last) {
-		last = first
-	}
-	for name, value := range map[string]json.RawMessage{"firstTimestamp": first, "lastTimestamp": last} {
-		if empty(o[name]) {
-			o[name] = inSeconds(value)
+	for name, value := range map[string]json.RawMessage{"firstTimestamp": first, "lastTimestamp": series.Last} {
+		if empty(o.fields[name]) {
+			o.fields[name] = inSeconds(value)
 		}
 	}
-	if raw := o["count"]; empty(raw) || string(raw) == "0" {
-		return o.set("count", series.Count)
+	if raw := o.fields["count"]; empty(raw) || string(raw) == "0" {
+		return true, o.fields.set("count", series.Count)
 	}
-	return nil
+	return true, nil
 }
 
 func empty(raw json.RawMessage) bool { return len(raw) == 0 || bytes.Equal(raw, []byte("null")) }

@@ -29,6 +29,8 @@ type kind interface {
 	of(w *worker, o *object) (b belonging, ok bool)
 	// edit changes an object that belongs to the job of a Dispatch so that it looks as if it were one of the hub.
 	edit(d *v1alpha1.Dispatch, o *object) error
+	// fill gives an object, also one of the hub, what clients read and its writer has left out. It returns whether it has.
+	fill(o *object) (bool, error)
 }
 
 // wanted is which objects a caller asks for.
@@ -128,3 +130,5 @@ func (p pods) of(w *worker, o *object) (belonging, bool) {
 }
 
 func (pods) edit(*v1alpha1.Dispatch, *object) error { return nil }
+
+func (pods) fill(*object) (bool, error) { return false, nil }

@@ -186,6 +186,9 @@ func (q *question) dress(d *v1alpha1.Dispatch, o *object, version versions) erro
 func (q *question) encode(p *page) (*chunk, error) {
 	c := &chunk{head: p.head, version: p.version, next: p.next, entries: make([]entry, 0, len(p.items))}
 	for _, o := range p.items {
+		if _, err := q.kind.fill(o.object); err != nil {
+			return nil, err
+		}
 		e := entry{}
 		if o.meta.Name != "" {
 			e.name = o.meta.Namespace + "/" + o.meta.Name

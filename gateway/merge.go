@@ -231,12 +231,19 @@ func (m *merged) takeHub(a arrival) error {
 	if a.event.Type == eventBookmark {
 		return m.takeBookmark(a.event)
 	}
+	var o object
+	if err := json.Unmarshal(a.event.Object, &o); err != nil {
+		return err
+	}
 	if m.ordered {
-		var o object
-		if err := json.Unmarshal(a.event.Object, &o); err != nil {
-			return err
-		}
 		m.at[ofHub] = cmp.Or(o.meta.ResourceVersion, m.at[ofHub])
+	}
+	filled, err := m.q.kind.fill(&o)
+	if err == nil && filled {
+		a.event.Object, err = json.Marshal(o)
+	}
+	if err != nil {
+		return err
 	}
 	return m.out.write(a.event)
 }
@@ -347,7 +354,10 @@ func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) e
 	if err := m.q.dress(d, a.item.object, m.at); err != nil {
 		return err
 	}
-	var err error
+	_, err := m.q.kind.fill(a.item.object)
+	if err != nil {
+		return err
+	}
 	if now.gone, err = m.stub(a.item); err != nil {
 		return err
 	}

@@ -37,12 +37,10 @@ var answered = []string{
 	"Sec-Websocket-Accept", "Sec-Websocket-Extensions", headerProtocol, "X-Stream-Protocol-Version",
 }
 
-// grants are the commands with which an admin gives the hub a right on a worker, by the subresource of pods.
-var grants = map[string]string{
-	subresourceLog: "kubectl trainyard join NAME", "exec": grantExec, "attach": grantExec, "portforward": grantExec,
-}
+// grants are the flags of "kubectl trainyard join" that give the hub a right on a worker, by the subresource of pods.
+var grants = map[string]string{subresourceLog: "", "exec": grantExec, "attach": grantExec, "portforward": grantExec}
 
-const grantExec = "kubectl trainyard join NAME --exec"
+const grantExec = " --exec"
 
 // readLog answers with the log of a pod.
 func (g *Gateway) readLog(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo) {
@@ -134,16 +132,21 @@ func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, info *apireques
 
 // failed says why a worker's pod could not be reached.
 func (g *Gateway) failed(ctx context.Context, info *apirequest.RequestInfo, found *located, err error) *metav1.Status {
-	what := streams[info.Subresource]
-	if _, is := isRefused(err); is {
-		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
-			"worker %q does not let Trainyard %s: an admin permits it with %q", found.worker.name, what, grants[info.Subresource]))
+	if refused, is := isRefused(err); is {
+		words := fmt.Sprintf("worker %q does not let Trainyard %s: %s", found.worker.name, streams[info.Subresource], refused.Message)
+		if !strings.Contains(refused.Message, policyWords) {
+			words += fmt.Sprintf("; an admin of the worker permits it with \"kubectl trainyard join %s%s\"", found.worker.name, grants[info.Subresource])
+		}
+		return status(http.StatusForbidden, metav1.StatusReasonForbidden, words)
 	}
 	if errors.Is(err, errLeft) {
 		return unavailable("TrainJob %q has left worker %q", found.dispatch.Name, found.worker.name)
 	}
 	return unavailable("%v", g.silent(ctx, found.worker.name, err))
 }
+
+// policyWords are in the message of an API server when an admission policy refuses a request, and not RBAC.
+const policyWords = "ValidatingAdmissionPolicy"
 
 // fate is what becomes of a stream.
 type fate int
