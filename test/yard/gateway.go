@@ -4,12 +4,17 @@
 package yard
 
 import (
+	"context"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // reserveGateway reserves an address for the gateway of managers.
@@ -22,6 +27,28 @@ func (y *Yard) reserveGateway() (err error) {
 	}
 	y.Managers.gateway = []string{"--gateway-bind-address=" + y.GatewayAddress(), "--gateway-cert-dir=" + y.Gateway.CertDir}
 	return nil
+}
+
+// StandBy starts another replica of the manager, which serves the gateway at an address of its own. It leads only if the
+// one that leads ends.
+func (m *Managers) StandBy(ctx context.Context) (address string, process *clusters.Process, err error) {
+	var addresses [3]string
+	for i := range addresses {
+		if addresses[i], err = ports.Free(); err != nil {
+			return "", nil, err
+		}
+	}
+	y := m.yard
+	args := slices.Concat([]string{
+		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1", "--worker-probe-interval=2s",
+		"--health-probe-bind-address=" + addresses[0], "--metrics-bind-address=" + addresses[1],
+		"--gateway-bind-address=" + addresses[2], "--gateway-cert-dir=" + y.Gateway.CertDir,
+	}, y.options.Lease, y.options.ManagerArgs)
+	process, err = y.Hub.Run(ctx, "manager-2", m.version.Program("manager"), args...)
+	if err != nil {
+		return "", nil, err
+	}
+	return addresses[2], process, process.AwaitReady(ctx, addresses[0])
 }
 
 // GatewayAddress is host:port of the gateway.

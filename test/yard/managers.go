@@ -148,6 +148,13 @@ func (m *Managers) MetricsURL() string {
 	return "https://" + m.metrics + "/metrics"
 }
 
+// PID is the process ID of the latest manager.
+func (m *Managers) PID() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current.PID()
+}
+
 // Use makes managers that start from now on be of a version. The manager that runs goes on.
 func (m *Managers) Use(version Version) {
 	m.mu.Lock()

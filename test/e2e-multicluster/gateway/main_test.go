@@ -41,7 +41,7 @@ var (
 	y = yard.Suite{
 		Options: yard.Options{
 			Workers:  []yard.Worker{worker(east), worker(west)},
-			Progress: yard.Print, Gateway: true,
+			Progress: yard.Print, Gateway: true, Lease: []string{"--leader-election-retry-period=500ms"},
 		},
 		Timeout: 100 * time.Second,
 		Poll:    100 * time.Millisecond,
