@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -120,19 +122,26 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf("the path %q is none of the Kubernetes API", r.URL.Path)))
 		return
 	}
+	counter := requests.MustCurryWith(prometheus.Labels{"route": to.String()})
+	promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.serve(w, r, &c, info, to)
+	})).ServeHTTP(w, r)
+}
+
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, to route) {
 	switch to {
 	case toHub:
-		g.toHub(w, r, &c)
+		g.toHub(w, r, c)
 	case getPod:
-		g.getPod(w, r, &c, info)
+		g.getPod(w, r, c, info)
 	case readLog:
-		g.readLog(w, r, &c, info)
+		g.readLog(w, r, c, info)
 	case stream:
-		g.stream(w, r, &c, info)
+		g.stream(w, r, c, info)
 	case changePod:
-		g.changePod(w, r, &c, info)
+		g.changePod(w, r, c, info)
 	case list, watch:
-		g.merge(w, r, &c, info, to)
+		g.merge(w, r, c, info, to)
 	}
 }
 

@@ -27,11 +27,13 @@ func (l *limits) enter(user string) (leave func(), ok bool) {
 		return nil, false
 	}
 	l.all++
+	openStreams.Inc()
 	l.byUser[user]++
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.all--
+		openStreams.Dec()
 		if l.byUser[user]--; l.byUser[user] == 0 {
 			delete(l.byUser, user)
 		}

@@ -30,6 +30,14 @@ const (
 	changePod
 )
 
+// routeNames are the values of the label route of metrics.
+var routeNames = [...]string{
+	toHub: "hub", list: "list", watch: "watch", getPod: "get", readLog: "log", stream: "stream", changePod: "change",
+}
+
+// String names the route.
+func (r route) String() string { return routeNames[r] }
+
 const (
 	resourcePods   = "pods"
 	resourceEvents = "events"

@@ -267,6 +267,7 @@ func (g *Gateway) silent(ctx context.Context, name v1alpha1.ClusterName, err err
 	if refused, is := isRefused(err); is {
 		return unusable("worker %q refuses: %s", name, refused.Message)
 	}
+	silences.WithLabelValues(string(name)).Inc()
 	object := &v1alpha1.WorkerCluster{}
 	if err := g.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
 		return unusable("worker %q is not registered", name)

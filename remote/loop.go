@@ -87,6 +87,11 @@ func (l *loop) observe() *route {
 			l.setAPIsDue()
 		}
 	}
+	if l.opts.Logs && l.seen.logs != permitted {
+		ctx, cancel := context.WithTimeout(l.ctx, l.opts.ProbeTimeout)
+		l.seen.logs = l.prober.logs(ctx)
+		cancel()
+	}
 	if l.seen.apis.trainJob && l.started.IsZero() {
 		l.startCaches()
 	}
@@ -126,6 +131,7 @@ func (l *loop) takeTarget() target {
 		before.retire()
 		l.retired = append(slices.DeleteFunc(l.retired, func(old *pool) bool { return old.count() == 0 }), before)
 		l.setAPIsDue()
+		l.seen.logs = unasked
 		l.log.Info("Credentials of worker swapped", "fingerprint", t.fingerprint)
 	}
 	l.pool = fresh
@@ -264,7 +270,7 @@ func (l *loop) act(found *route, v decision) {
 		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
 		s.Fingerprint = l.seen.fingerprint
 		s.Capacity, s.CapacityMessage = state, message
-		s.JobSetMissing = ""
+		s.JobSetMissing, s.LogsForbidden = "", l.seen.logs == refused
 		if v.state == Connected {
 			s.JobSetMissing = l.seen.jobSetMissing()
 		}

@@ -62,7 +62,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
 		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Leading: o.Leads, Logger: log,
-		Workloads: o.kueueDispatcher,
+		Workloads: o.kueueDispatcher, Logs: o.gateway.enabled(),
 	})
 	if err != nil {
 		return fmt.Errorf("set up connections: %w", err)

@@ -26,6 +26,7 @@ var metricSections = map[string]string{
 	"controllers/worker/trainjob":       agentMetrics,
 	"executionlease/hub":                workerMetrics,
 	"executionlease/worker":             agentMetrics,
+	"gateway":                           workerMetrics,
 	"remote":                            workerMetrics,
 }
 

@@ -73,7 +73,12 @@ func (r *Reconciler) readiness(worker *v1alpha1.WorkerCluster, seen observation)
 	case seen.connection.State == remote.Connected && seen.connection.JobSetMissing != "":
 		return v1alpha1.ReasonJobSetAPIMissing, seen.connection.JobSetMissing
 	case seen.connection.State == remote.Connected:
-		return capacityReadiness(seen.connection)
+		reason, message = capacityReadiness(seen.connection)
+		if reason == v1alpha1.ReasonConnected && seen.connection.LogsForbidden {
+			message += fmt.Sprintf("; it does not let the hub read logs of pods, so the gateway shows none: run \"kubectl trainyard join %s\" again, "+
+				"or apply config/worker-logs there", worker.Name)
+		}
+		return reason, message
 	case seen.connection.State == remote.IdentityChanged:
 		return v1alpha1.ReasonIdentityChanged, fmt.Sprintf(
 			"%s; if this is intended, confirm it: kubectl annotate workercluster %s %s=%s",
