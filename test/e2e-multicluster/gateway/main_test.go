@@ -8,7 +8,9 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,4 +204,9 @@ func contains(t *testing.T, text string, all ...string) {
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
 	y.Eventually(t, func(g gomega.Gomega) { g.Expect(holds()).To(gomega.BeTrue()) })
+}
+
+// insecure is a transport for tests that send what no client sends.
+func insecure() *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
 }
