@@ -134,10 +134,13 @@ func (c *container) ExecInContainer(
 	exited := make(chan int, 1)
 	p := newProcess(c, in, out, err, resize)
 	go func() { exited <- p.run(ctx, command) }() // A read of stdin ends when the caller closes the connection.
-	code := exitKilled
+	var code int
 	select {
 	case code = <-exited:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		code = exitKilled // Also if sleep has returned, because of ctx.
 	}
 	if code == 0 {
 		return nil
