@@ -73,6 +73,12 @@ func (c *caller) key() [sha256.Size]byte {
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
+// hash is key as a text.
+func (c *caller) hash() string {
+	key := c.key()
+	return string(key[:])
+}
+
 // asCaller sends the requests of one caller to the hub.
 type asCaller struct {
 	caller *caller

@@ -38,6 +38,6 @@
 //
 // # Locks
 //
-// workers.mu guards workers.byName and worker.used, places.mu what places has, and limits.mu the counts. Code under them
+// workers.mu guards workers.byName and worker.used, places.mu what places has, limits.mu the counts, and shared.mu the turns. Code under them
 // does no I/O.
 package gateway

@@ -64,7 +64,8 @@ type Gateway struct {
 	copies  *copies
 	places  *places
 	lists   *shared
-	limits  *limits
+	// limits count streams by user, and listing counts lists by caller.
+	limits, listing *limits
 }
 
 // New returns a Gateway that works until ctx ends.
@@ -84,7 +85,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
 		upgrades: onlyHTTP1(tlsConfig),
 		workers:  newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
-		lists: &shared{byKey: map[string]*turns{}}, limits: &limits{byUser: map[string]int{}},
+		lists: &shared{byKey: map[string]*turns{}}, listing: newLimits(maxListsOfCaller, maxLists, nil), limits: newLimits(maxStreamsOfUser, maxStreams, openStreams),
 	}
 	g.access = newAccess(config, g.requests, o.Clock)
 	if err := g.places.follow(ctx, o.Caches); err != nil {
@@ -153,6 +154,12 @@ func (g *Gateway) merge(w http.ResponseWriter, r *http.Request, c *caller, info 
 		fail(w, refused)
 		return
 	case to == list:
+		leave, ok := g.listing.enter(c.hash())
+		if !ok {
+			fail(w, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many lists of pods and Events are under way: ask less often"))
+			return
+		}
+		defer leave()
 		g.list(w, q)
 		return
 	case r.Header.Get("Upgrade") != "":
@@ -198,9 +205,9 @@ func (g *Gateway) toHub(w http.ResponseWriter, r *http.Request, c *caller) {
 	proxy.ServeHTTP(w, r)
 }
 
-// hubAs is the hub for the caller of a question.
-func (g *Gateway) hubAs(q *question) *server {
-	return &server{name: ofHub, base: g.base, transport: asCaller{caller: q.caller, next: g.requests}}
+// hubAs is the hub for a caller.
+func (g *Gateway) hubAs(c *caller) *server {
+	return &server{name: ofHub, base: g.base, transport: asCaller{caller: c, next: g.requests}}
 }
 
 // targets returns the workers that may have what the caller asks for, sorted.

@@ -57,6 +57,9 @@ func (g *Gateway) list(w http.ResponseWriter, q *question) {
 	parts := g.ask(q, names)
 	version := versions{ofHub: first.version}
 	for _, p := range parts {
+		if p.err == nil && p.first != nil && !sameColumns(first.head, p.first.head) {
+			p.err = unusable("worker %q prints other columns than the hub: use -o json", p.worker.name)
+		}
 		if p.err != nil {
 			warn(w, p.err.Error())
 		} else if p.first != nil {
@@ -75,7 +78,7 @@ func (g *Gateway) list(w http.ResponseWriter, q *question) {
 
 // hubList asks the hub. If the hub refuses, the caller gets the hub's words, and ok is false.
 func (g *Gateway) hubList(w http.ResponseWriter, q *question, query url.Values) (first *chunk, ok bool) {
-	res, err := g.hubAs(q).get(q.ctx, q.info.Path, query, q.form.accept, false)
+	res, err := g.hubAs(q.caller).get(q.ctx, q.info.Path, query, q.form.accept, false)
 	if err != nil {
 		fail(w, unavailable("the hub does not answer: %v", err))
 		return nil, false
@@ -268,4 +271,17 @@ func (l *listWriter) end() error {
 		l.err = l.out.Flush()
 	}
 	return l.err
+}
+
+// sameColumns says whether the rows of two tables fit into one. Lists have no columns.
+func sameColumns(a, b fields) bool {
+	var names [2][]struct {
+		Name string `json:"name"`
+	}
+	for i, head := range []fields{a, b} {
+		if raw := head["columnDefinitions"]; raw != nil && json.Unmarshal(raw, &names[i]) != nil {
+			return false
+		}
+	}
+	return slices.Equal(names[0], names[1])
 }

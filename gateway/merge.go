@@ -43,6 +43,8 @@ type merged struct {
 	// know yet, or that are not of the present attempt.
 	shown  map[keyIn]sight
 	hidden map[keyIn]hiding
+	// ofJob has the keys in shown and hidden by job, and keys that were there once.
+	ofJob map[types.NamespacedName]map[keyIn]bool
 	// initial are the workers whose first objects have not come, of a client that waits for the bookmark after them.
 	initial map[v1alpha1.ClusterName]bool
 	// held is the hub's bookmark after its first objects, until all others have come.
@@ -78,7 +80,7 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 	}
 	ctx, cancel := context.WithCancel(q.ctx)
 	defer cancel()
-	res, err := g.hubAs(q).get(ctx, q.info.Path, q.hubQuery(), q.form.accept, true)
+	res, err := g.hubAs(q.caller).get(ctx, q.info.Path, q.hubQuery(), q.form.accept, true)
 	if err != nil {
 		fail(w, unavailable("the hub does not answer: %v", err))
 		return
@@ -90,7 +92,8 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 	defer func() { _ = res.Body.Close() }()
 	m := &merged{
 		gateway: g, q: q, out: newEventWriter(w, q), arrive: make(chan arrival, 64), streams: map[v1alpha1.ClusterName]context.CancelFunc{},
-		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, initial: map[v1alpha1.ClusterName]bool{},
+		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, ofJob: map[types.NamespacedName]map[keyIn]bool{},
+		initial: map[v1alpha1.ClusterName]bool{},
 		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(answerTimeout),
 	}
 	defer m.late.Stop()
@@ -147,10 +150,14 @@ func (m *merged) run(ctx context.Context) {
 			err = m.take(ctx, a)
 		case key := <-changes:
 			m.startStreams(ctx)
-			err = m.reconsider(ctx, func(set jobSet) bool { return set.key() == key })
+			err = m.reconsider(ctx, key)
 		case <-overflow:
 			m.startStreams(ctx)
-			err = m.reconsider(ctx, func(jobSet) bool { return true })
+			for key := range m.ofJob {
+				if err == nil {
+					err = m.reconsider(ctx, key)
+				}
+			}
 		case <-m.late.C():
 			clear(m.initial)
 			err = m.release()
@@ -336,11 +343,14 @@ func (m *merged) takeObject(ctx context.Context, a arrival) error {
 	if d := m.gateway.copies.shows(ctx, a.name, b); d != nil {
 		return m.show(d, key, b, a)
 	}
+	if has {
+		if err := m.hide(key); err != nil {
+			return err
+		}
+	}
 	if len(m.hidden) < maxHidden {
 		m.hidden[key] = hiding{b, a}
-	}
-	if has {
-		return m.hide(key)
+		m.note(b.set.key(), key)
 	}
 	return nil
 }
@@ -369,6 +379,7 @@ func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) e
 		return err
 	}
 	m.shown[key] = now
+	m.note(b.set.key(), key)
 	return m.out.write(e)
 }
 
@@ -376,30 +387,46 @@ func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) e
 func (m *merged) hide(key keyIn) error {
 	had := m.shown[key]
 	delete(m.shown, key)
+	m.forget(had.set.key(), key)
 	return m.out.write(watchEvent{Type: eventDeleted, Object: had.gone})
 }
 
-// reconsider looks again at the objects of JobSets after their Dispatches have changed.
-func (m *merged) reconsider(ctx context.Context, changed func(jobSet) bool) error {
-	for key, had := range m.shown {
-		if changed(had.set) && m.gateway.copies.shows(ctx, key.worker, had.belonging) == nil {
-			if err := m.hide(key); err != nil {
-				return err
+// reconsider looks again at the objects of a job after its Dispatch has changed.
+func (m *merged) reconsider(ctx context.Context, job types.NamespacedName) error {
+	for key := range m.ofJob[job] {
+		had, has := m.shown[key]
+		one, hidden := m.hidden[key]
+		var err error
+		switch {
+		case !has && !hidden:
+			m.forget(job, key)
+		case has && m.gateway.copies.shows(ctx, key.worker, had.belonging) == nil:
+			err = m.hide(key)
+		case hidden:
+			if d := m.gateway.copies.shows(ctx, key.worker, one.belonging); d != nil {
+				delete(m.hidden, key)
+				err = m.show(d, key, one.belonging, one.arrival)
 			}
 		}
-	}
-	for key, one := range m.hidden {
-		if !changed(one.set) {
-			continue
-		}
-		if d := m.gateway.copies.shows(ctx, key.worker, one.belonging); d != nil {
-			delete(m.hidden, key)
-			if err := m.show(d, key, one.belonging, one.arrival); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// note remembers to which job a key belongs.
+func (m *merged) note(job types.NamespacedName, key keyIn) {
+	if m.ofJob[job] == nil {
+		m.ofJob[job] = map[keyIn]bool{}
+	}
+	m.ofJob[job][key] = true
+}
+
+func (m *merged) forget(job types.NamespacedName, key keyIn) {
+	if delete(m.ofJob[job], key); len(m.ofJob[job]) == 0 {
+		delete(m.ofJob, job)
+	}
 }
 
 func keyOf(name v1alpha1.ClusterName, item shown) keyIn {

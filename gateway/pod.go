@@ -49,7 +49,9 @@ func safeNames(info *apirequest.RequestInfo) bool {
 }
 
 // locate finds a pod of a copy by its name. It is nil if no copy has it. The status says that nobody knows, and why.
-func (g *Gateway) locate(ctx context.Context, info *apirequest.RequestInfo, accept string, include metav1.IncludeObjectPolicy) (*located, *metav1.Status) {
+func (g *Gateway) locate(
+	ctx context.Context, c *caller, info *apirequest.RequestInfo, accept string, include metav1.IncludeObjectPolicy,
+) (*located, *metav1.Status) {
 	if !safeNames(info) {
 		return nil, nil // Nothing has this name.
 	}
@@ -64,9 +66,23 @@ func (g *Gateway) locate(ctx context.Context, info *apirequest.RequestInfo, acce
 		if refused, is := isRefused(err); is && refused.Code == http.StatusNotFound || err == nil {
 			continue
 		}
-		return nil, unavailable("%v", g.silent(ctx, d.Spec.Cluster, err))
+		said := g.silent(ctx, d.Spec.Cluster, err)
+		if g.onHub(ctx, c, info) {
+			return nil, nil
+		}
+		return nil, unavailable("%v", said)
 	}
 	return nil, nil
+}
+
+// onHub says whether the hub has a pod of this name itself, and shows it to the caller.
+func (g *Gateway) onHub(ctx context.Context, c *caller, info *apirequest.RequestInfo) bool {
+	res, err := g.hubAs(c).get(ctx, podPath(info, ""), nil, metadataAccept, false)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close() // Nobody reads it.
+	return res.StatusCode == http.StatusOK
 }
 
 func (g *Gateway) locateOn(
@@ -153,7 +169,7 @@ func (g *Gateway) getPod(w http.ResponseWriter, r *http.Request, c *caller, info
 	if q.form.table {
 		include = q.kind.include(q.include)
 	}
-	found, refused := g.locate(q.ctx, info, q.form.accept, include)
+	found, refused := g.locate(q.ctx, c, info, q.form.accept, include)
 	switch {
 	case refused != nil:
 		fail(w, refused)
@@ -208,7 +224,7 @@ func (g *Gateway) changePod(w http.ResponseWriter, r *http.Request, c *caller, i
 		g.toHub(w, r, c)
 		return
 	}
-	found, refused := g.locate(r.Context(), info, metadataAccept, "")
+	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
 	switch {
 	case refused != nil:
 		fail(w, refused)

@@ -65,7 +65,7 @@ func (g *Gateway) connect(
 		g.toHub(w, r, c)
 		return
 	}
-	found, refused := g.locate(r.Context(), info, metadataAccept, "")
+	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
 	switch {
 	case refused != nil:
 		fail(w, refused)

@@ -59,6 +59,8 @@ type streamer struct {
 	q       *question
 	name    v1alpha1.ClusterName
 	to      chan<- arrival
+	// of is the cluster to which the stream's version belongs, empty if it was not reached yet.
+	of types.UID
 }
 
 // backoff is how long a stream waits after errors.
@@ -113,6 +115,10 @@ func (s *streamer) attempt(ctx context.Context, version string) (string, error) 
 	if err != nil {
 		return version, err
 	}
+	if s.of != "" && s.of != w.clusterID {
+		version = "" // Another cluster has taken the name.
+	}
+	s.of = w.clusterID
 	query, wanted := s.q.workerQuery(ctx, w)
 	if !wanted {
 		s.send(ctx, arrival{name: s.name, worker: w, all: true})

@@ -81,8 +81,9 @@ type worker struct {
 	// ready is closed when the identity is checked. err says why the worker cannot be used.
 	ready chan struct{}
 	err   error
-	// made is when the connection began, used when it was last asked for, under workers.mu.
-	made, used time.Time
+	// made is when the connection began, used when it was last asked for, and silent when it has last not answered in time,
+	// under workers.mu.
+	made, used, silent time.Time
 }
 
 // get returns the connection to a worker. The error says in words why there is none.
@@ -106,7 +107,26 @@ func (w *workers) get(ctx context.Context, name v1alpha1.ClusterName) (*worker, 
 	case <-ctx.Done():
 		return nil, unanswered(object)
 	}
+	if found.err == nil && w.isSilent(found) {
+		return nil, unanswered(object)
+	}
 	return found, found.err
+}
+
+// isSilent says whether a worker has not answered just now: not everybody who asks it waits for that.
+func (w *workers) isSilent(found *worker) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !found.silent.IsZero() && w.clock.Since(found.silent) < retryAfter
+}
+
+// setSilent remembers that a worker has not answered in time.
+func (w *workers) setSilent(name v1alpha1.ClusterName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if found := w.byName[name]; found != nil {
+		found.silent = w.clock.Now()
+	}
 }
 
 // current returns the connection that there is, nil if there is none with this kubeconfig to this cluster. One that has
@@ -266,6 +286,9 @@ func (g *Gateway) silent(ctx context.Context, name v1alpha1.ClusterName, err err
 	}
 	if refused, is := isRefused(err); is {
 		return unusable("worker %q refuses: %s", name, refused.Message)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		g.workers.setSilent(name)
 	}
 	silences.WithLabelValues(string(name)).Inc()
 	object := &v1alpha1.WorkerCluster{}

@@ -43,6 +43,8 @@ const (
 	gatewayConfigMap = "trainyard-gateway"
 	// gatewayHeaderTimeout is how long a client may take for the headers of a request.
 	gatewayHeaderTimeout = 10 * time.Second
+	// gatewayIdle is after how long an idle connection of a client is closed.
+	gatewayIdle = 2 * time.Minute
 	// maxGatewayHeader bounds these headers. Tokens have some kilobytes.
 	maxGatewayHeader = 64 << 10
 	// gatewayGrace is how long requests may go on when the process ends.
@@ -251,7 +253,7 @@ func (r *gatewayRunner) serve(ctx context.Context, dir string) error {
 		return fmt.Errorf("listen at --gateway-bind-address: %w", err)
 	}
 	server := &http.Server{
-		Handler: r.handler, ReadHeaderTimeout: gatewayHeaderTimeout, MaxHeaderBytes: maxGatewayHeader,
+		Handler: r.handler, ReadHeaderTimeout: gatewayHeaderTimeout, IdleTimeout: gatewayIdle, MaxHeaderBytes: maxGatewayHeader,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: watcher.GetCertificate},
 		ErrorLog:  gateway.ErrorLog(r.log),
 	}
