@@ -16,10 +16,10 @@ import (
 )
 
 // status makes the answer of a request that is refused here.
-func status(code int, reason metav1.StatusReason, message string) *metav1.Status {
+func status(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	headerAuthorization = "Authorization"
 	headerProtocol      = "Sec-Websocket-Protocol"
 	// protocolToken begins the WebSocket protocol in which browsers send a token.
-	protocolToken = "base64url.bearer.authorization.k8s.io."
+	protocolToken = "base64url.bearer.authorization.k8s.io." //nolint:gosec // It says what follows, and is no token.
 	// prefixImpersonate begins the headers by which a caller asks as somebody else. The hub checks whether the caller may.
 	prefixImpersonate = "Impersonate-"
 )

@@ -125,6 +125,6 @@ func statusOf(res *http.Response) *metav1.Status {
 	if err != nil || json.Unmarshal(body, status) != nil || status.Kind != "Status" {
 		status = &metav1.Status{Message: http.StatusText(res.StatusCode)}
 	}
-	status.Code = int32(res.StatusCode)
+	status.Code = int32(res.StatusCode) //nolint:gosec // It has three digits.
 	return status
 }

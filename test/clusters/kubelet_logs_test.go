@@ -119,7 +119,7 @@ func TestCutLogIsBrokenOff(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		t.Run(name, func(t *testing.T) {
 			transport := &http.Transport{
-				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // As the API server.
+				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 				ForceAttemptHTTP2: http2,
 			}
 			defer transport.CloseIdleConnections()
@@ -147,7 +147,7 @@ func TestCutStreamsEndsFollowedLogs(t *testing.T) {
 	check.Must(t, err)
 	defer func() { _ = stream.Close() }()
 	lines := bufio.NewScanner(stream)
-	if !lines.Scan() || !lines.Scan() {
+	if first := lines.Scan(); !first || !lines.Scan() {
 		t.Fatalf("the log is not there: %v", lines.Err())
 	}
 	c.CutStreams()

@@ -145,6 +145,12 @@ var cases = map[string]struct{ fires, quiet []string }{
 		quiet: []string{`trainyard_time_to_copy_seconds_bucket{le="1"} 0+5x30`, `trainyard_time_to_copy_seconds_bucket{le="20"} 0+5x30`,
 			`trainyard_time_to_copy_seconds_bucket{le="+Inf"} 0+5x30`},
 	},
+	"TrainyardGatewayUnanswered": {
+		fires: []string{`trainyard_gateway_unanswered_total{cluster="east"} 0+2x60`, `trainyard_worker_state{cluster="east",state="Unreachable"} 0x60`},
+		quiet: []string{ // The worker is away, and another alert says so.
+			`trainyard_gateway_unanswered_total{cluster="east"} 0+2x60`, `trainyard_worker_state{cluster="east",state="Unreachable"} 1x60`,
+		},
+	},
 	"TrainyardReportsSlow": {
 		fires: []string{`trainyard_time_to_report_seconds_bucket{le="1"} 0x30`, `trainyard_time_to_report_seconds_bucket{le="20"} 0+5x30`,
 			`trainyard_time_to_report_seconds_bucket{le="+Inf"} 0+5x30`},
