@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -26,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/records"
 )
 
 // Options of a Gateway. All are required.
@@ -50,15 +46,9 @@ type Options struct {
 // Gateway is an http.Handler: the API of the hub, with the pods of jobs that run on workers. All methods may be called
 // concurrently.
 type Gateway struct {
-	hub      client.Reader
-	clock    clock.WithTicker
-	log      logr.Logger
-	errorLog *log.Logger
-
-	base *url.URL
-	// requests and upgrades reach the hub without credentials.
-	requests, upgrades *http.Transport
-
+	hub     *hub
+	clock   clock.WithTicker
+	log     logr.Logger
 	access  *access
 	workers *workers
 	copies  *copies
@@ -70,24 +60,18 @@ type Gateway struct {
 
 // New returns a Gateway that works until ctx ends.
 func New(ctx context.Context, o Options) (*Gateway, error) {
-	base, err := url.Parse(o.Config.Host)
-	if err != nil || base.Host == "" {
-		return nil, fmt.Errorf("the hub's address %q is not a URL", o.Config.Host)
-	}
 	config := rest.AnonymousClientConfig(o.Config)
 	config.UserAgent, config.QPS = userAgent, -1
-	tlsConfig, err := rest.TLSConfigFor(config)
+	h, err := newHub(config, o.Hub, o.Logger)
 	if err != nil {
-		return nil, fmt.Errorf("use the TLS data of the hub: %w", err)
+		return nil, err
 	}
 	g := &Gateway{
-		hub: o.Hub, clock: o.Clock, log: o.Logger, errorLog: ErrorLog(o.Logger), base: base,
-		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
-		upgrades: onlyHTTP1(tlsConfig),
-		workers:  newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
-		lists: &shared{byKey: map[string]*turns{}}, listing: newLimits(maxListsOfCaller, maxLists, nil), limits: newLimits(maxStreamsOfUser, maxStreams, openStreams),
+		hub: h, clock: o.Clock, log: o.Logger, access: newAccess(config, h.requests, o.Clock),
+		workers: newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
+		lists:  &shared{byKey: map[string]*turns{}},
+		limits: newLimits(maxStreamsOfUser, maxStreams, openStreams), listing: newLimits(maxListsOfCaller, maxLists, nil),
 	}
-	g.access = newAccess(config, g.requests, o.Clock)
 	if err := g.places.follow(ctx, o.Caches); err != nil {
 		return nil, err
 	}
@@ -132,7 +116,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, to route) {
 	switch to {
 	case toHub:
-		g.toHub(w, r, c)
+		g.hub.serve(w, r, c)
 	case getPod:
 		g.getPod(w, r, c, info)
 	case readLog:
@@ -168,7 +152,7 @@ func (g *Gateway) merge(w http.ResponseWriter, r *http.Request, c *caller, info 
 	}
 	user, err := g.access.user(r.Context(), c)
 	if err != nil {
-		g.toHub(w, r, c) // It says why.
+		g.hub.serve(w, r, c) // It says why.
 		return
 	}
 	leave, ok := g.limits.enter(user)
@@ -178,36 +162,6 @@ func (g *Gateway) merge(w http.ResponseWriter, r *http.Request, c *caller, info 
 	}
 	defer leave()
 	g.watch(w, q)
-}
-
-// toHub passes a request on to the hub with the caller's token.
-func (g *Gateway) toHub(w http.ResponseWriter, r *http.Request, c *caller) {
-	by := g.requests
-	if r.Header.Get("Upgrade") != "" {
-		by = g.upgrades
-	}
-	proxy := &httputil.ReverseProxy{
-		Transport: by, FlushInterval: -1, ErrorLog: g.errorLog,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(g.base)
-			for name := range p.Out.Header {
-				if strings.HasPrefix(name, "X-Remote-") {
-					p.Out.Header.Del(name)
-				}
-			}
-			p.SetXForwarded()
-			c.authorize(p.Out.Header)
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			fail(w, unavailable("the hub does not answer: %v", err))
-		},
-	}
-	proxy.ServeHTTP(w, r)
-}
-
-// hubAs is the hub for a caller.
-func (g *Gateway) hubAs(c *caller) *server {
-	return &server{name: ofHub, base: g.base, transport: asCaller{caller: c, next: g.requests}}
 }
 
 // targets returns the workers that may have what the caller asks for, sorted.
@@ -220,7 +174,7 @@ func (g *Gateway) targets(q *question) []v1alpha1.ClusterName {
 	case q.asked.name != "":
 		jobs = g.copies.byPod(q.ctx, namespace, q.asked.name)
 	default:
-		if d := g.dispatch(q.ctx, types.NamespacedName{Namespace: namespace, Name: q.asked.job}); d != nil {
+		if d := g.hub.dispatch(q.ctx, types.NamespacedName{Namespace: namespace, Name: q.asked.job}); d != nil {
 			jobs = append(jobs, d)
 		}
 	}
@@ -239,16 +193,8 @@ func (g *Gateway) waits(q *question) string {
 	if q.asked.job == "" || q.asked.namespace == "" {
 		return ""
 	}
-	if d := g.dispatch(q.ctx, types.NamespacedName{Namespace: q.asked.namespace, Name: q.asked.job}); d != nil {
+	if d := g.hub.dispatch(q.ctx, types.NamespacedName{Namespace: q.asked.namespace, Name: q.asked.job}); d != nil {
 		return waiting(d)
 	}
 	return ""
-}
-
-func (g *Gateway) dispatch(ctx context.Context, key types.NamespacedName) *v1alpha1.Dispatch {
-	d, err := records.Dispatch(ctx, g.hub, key, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil
-	}
-	return d
 }

@@ -78,7 +78,7 @@ func (g *Gateway) list(w http.ResponseWriter, q *question) {
 
 // hubList asks the hub. If the hub refuses, the caller gets the hub's words, and ok is false.
 func (g *Gateway) hubList(w http.ResponseWriter, q *question, query url.Values) (first *chunk, ok bool) {
-	res, err := g.hubAs(q.caller).get(q.ctx, q.info.Path, query, q.form.accept, false)
+	res, err := g.hub.as(q.caller).get(q.ctx, q.info.Path, query, q.form.accept, false)
 	if err != nil {
 		fail(w, unavailable("the hub does not answer: %v", err))
 		return nil, false
@@ -107,7 +107,7 @@ func (g *Gateway) ask(q *question, names []v1alpha1.ClusterName) []*part {
 			ctx, cancel := context.WithTimeout(q.ctx, answerTimeout)
 			defer cancel()
 			if err := guarded(func() error { return g.begin(ctx, q, name, parts[i]) }); err != nil {
-				parts[i].err = g.silent(ctx, name, err)
+				parts[i].err = g.workers.explain(ctx, name, err)
 			}
 		})
 	}

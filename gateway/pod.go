@@ -66,23 +66,13 @@ func (g *Gateway) locate(
 		if refused, is := isRefused(err); is && refused.Code == http.StatusNotFound || err == nil {
 			continue
 		}
-		said := g.silent(ctx, d.Spec.Cluster, err)
-		if g.onHub(ctx, c, info) {
+		said := g.workers.explain(ctx, d.Spec.Cluster, err)
+		if g.hub.has(ctx, c, info) {
 			return nil, nil
 		}
 		return nil, unavailable("%v", said)
 	}
 	return nil, nil
-}
-
-// onHub says whether the hub has a pod of this name itself, and shows it to the caller.
-func (g *Gateway) onHub(ctx context.Context, c *caller, info *apirequest.RequestInfo) bool {
-	res, err := g.hubAs(c).get(ctx, podPath(info, ""), nil, metadataAccept, false)
-	if err != nil {
-		return false
-	}
-	_ = res.Body.Close() // Nobody reads it.
-	return res.StatusCode == http.StatusOK
 }
 
 func (g *Gateway) locateOn(
@@ -162,7 +152,7 @@ func (g *Gateway) getPod(w http.ResponseWriter, r *http.Request, c *caller, info
 		return
 	}
 	if !g.permitted(q.ctx, c, info, "get") {
-		g.toHub(w, r, c)
+		g.hub.serve(w, r, c)
 		return
 	}
 	include := metav1.IncludeObjectPolicy("")
@@ -199,7 +189,7 @@ func (g *Gateway) notThere(w http.ResponseWriter, r *http.Request, c *caller, in
 			warn(w, words)
 		}
 	}
-	g.toHub(w, r, c)
+	g.hub.serve(w, r, c)
 }
 
 // waiting says why a job has no worker, empty if it has one or has ended.
@@ -221,7 +211,7 @@ func (g *Gateway) changePod(w http.ResponseWriter, r *http.Request, c *caller, i
 	of := *info
 	of.Subresource = ""
 	if !g.permitted(r.Context(), c, &of, "get") {
-		g.toHub(w, r, c)
+		g.hub.serve(w, r, c)
 		return
 	}
 	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
@@ -229,7 +219,7 @@ func (g *Gateway) changePod(w http.ResponseWriter, r *http.Request, c *caller, i
 	case refused != nil:
 		fail(w, refused)
 	case found == nil:
-		g.toHub(w, r, c)
+		g.hub.serve(w, r, c)
 	default:
 		fail(w, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf(
 			"pod %q runs on worker %q and cannot be changed from the hub: change, suspend or delete TrainJob %q",

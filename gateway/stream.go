@@ -62,7 +62,7 @@ func (g *Gateway) connect(
 	w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, verbs []string, by func(*worker) http.RoundTripper,
 ) {
 	if !g.permitted(r.Context(), c, info, verbs...) {
-		g.toHub(w, r, c)
+		g.hub.serve(w, r, c)
 		return
 	}
 	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
@@ -103,7 +103,7 @@ func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, info *apireques
 	defer unsubscribe()
 	follows := info.Subresource == subresourceLog && isTrue(r.URL.Query()["follow"])
 	proxy := &httputil.ReverseProxy{
-		Transport: by, FlushInterval: -1, ErrorLog: g.errorLog,
+		Transport: by, FlushInterval: -1, ErrorLog: g.hub.errorLog,
 		Rewrite: func(p *httputil.ProxyRequest) { rebuild(p, info, found.worker) },
 		ModifyResponse: func(res *http.Response) error {
 			if res.StatusCode >= 300 && res.StatusCode < 400 {
@@ -142,7 +142,7 @@ func (g *Gateway) failed(ctx context.Context, info *apirequest.RequestInfo, foun
 	if errors.Is(err, errLeft) {
 		return unavailable("TrainJob %q has left worker %q", found.dispatch.Name, found.worker.name)
 	}
-	return unavailable("%v", g.silent(ctx, found.worker.name, err))
+	return unavailable("%v", g.workers.explain(ctx, found.worker.name, err))
 }
 
 // policyWords are in the message of an API server when an admission policy refuses a request, and not RBAC.
@@ -163,11 +163,11 @@ const (
 // fate says what becomes of a stream from a pod. A job that is deleted takes its pods with it, as on any cluster.
 func (g *Gateway) fate(ctx context.Context, found *located) fate {
 	key := client.ObjectKeyFromObject(found.dispatch)
-	job, err := records.Job(ctx, g.hub, key)
+	job, err := records.Job(ctx, g.hub.cached, key)
 	if err != nil || job == nil || job.GetUID() != found.dispatch.Spec.TrainJob.UID || job.GetDeletionTimestamp() != nil {
 		return stays
 	}
-	d := g.dispatch(ctx, key)
+	d := g.hub.dispatch(ctx, key)
 	switch state := record.AttemptOf(d); {
 	case d == nil, d.UID != found.dispatch.UID, d.Spec.Attempt != found.dispatch.Spec.Attempt, d.Spec.Cluster != found.worker.name,
 		state == record.Lost, state == record.Ended:

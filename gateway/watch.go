@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -53,6 +54,55 @@ type arrival struct {
 	err error
 }
 
+// watch answers with the events of the hub and of workers.
+func (g *Gateway) watch(w http.ResponseWriter, q *question) {
+	switch initial := q.query.Get("sendInitialEvents"); {
+	case q.form.table && initial != "" && initial != "false":
+		fail(w, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: list before you watch a table"))
+		return
+	case q.at.torn() || q.plain && len(g.targets(q)) > 0:
+		// Nobody knows what the client has of the workers' objects.
+		fail(w, status(http.StatusGone, metav1.StatusReasonExpired, "nothing can go on at this resource version: list again"))
+		return
+	}
+	ctx, cancel := context.WithCancel(q.ctx)
+	defer cancel()
+	res, err := g.hub.as(q.caller).get(ctx, q.info.Path, q.hubQuery(), q.form.accept, true)
+	if err != nil {
+		fail(w, unavailable("the hub does not answer: %v", err))
+		return
+	}
+	if res.StatusCode != http.StatusOK {
+		relay(w, res)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	m := &merged{
+		gateway: g, q: q, out: newEventWriter(w, q), arrive: make(chan arrival, 64), streams: map[v1alpha1.ClusterName]context.CancelFunc{},
+		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, ofJob: map[types.NamespacedName]map[keyIn]bool{},
+		initial: map[v1alpha1.ClusterName]bool{},
+		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(answerTimeout),
+	}
+	defer m.late.Stop()
+	go readHub(ctx, json.NewDecoder(res.Body), m.arrive)
+	m.run(ctx)
+}
+
+// readHub sends the events of the hub.
+func readHub(ctx context.Context, events *json.Decoder, to chan<- arrival) {
+	for ctx.Err() == nil {
+		a := arrival{}
+		a.err = events.Decode(&a.event)
+		select {
+		case to <- a:
+		case <-ctx.Done():
+		}
+		if a.err != nil {
+			return
+		}
+	}
+}
+
 // streamer reads the objects of one worker for one watch, until its context ends.
 type streamer struct {
 	gateway *Gateway
@@ -86,7 +136,7 @@ func (s *streamer) run(ctx context.Context, version string) {
 			version = ""
 			continue
 		}
-		s.send(ctx, arrival{name: s.name, words: s.gateway.silent(ctx, s.name, err).Error()})
+		s.send(ctx, arrival{name: s.name, words: s.gateway.workers.explain(ctx, s.name, err).Error()})
 		timer := s.gateway.clock.NewTimer(pause.Step())
 		select {
 		case <-ctx.Done():

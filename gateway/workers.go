@@ -278,8 +278,8 @@ func unanswered(object *v1alpha1.WorkerCluster) error {
 	return unusable("worker %q does not answer in %s", object.Name, answerTimeout)
 }
 
-// silent says in words for users why a worker has not answered. The error itself can have addresses.
-func (g *Gateway) silent(ctx context.Context, name v1alpha1.ClusterName, err error) error {
+// explain says in words for users why a worker has not answered. The error itself can have addresses.
+func (w *workers) explain(ctx context.Context, name v1alpha1.ClusterName, err error) error {
 	var said *unusableError
 	if errors.As(err, &said) {
 		return said
@@ -288,11 +288,11 @@ func (g *Gateway) silent(ctx context.Context, name v1alpha1.ClusterName, err err
 		return unusable("worker %q refuses: %s", name, refused.Message)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		g.workers.setSilent(name)
+		w.setSilent(name)
 	}
 	silences.WithLabelValues(string(name)).Inc()
 	object := &v1alpha1.WorkerCluster{}
-	if err := g.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
+	if err := w.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
 		return unusable("worker %q is not registered", name)
 	}
 	return unanswered(object)

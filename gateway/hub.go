@@ -1,0 +1,98 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+)
+
+// hub is the API server of the hub for callers, and the hub's caches for this process.
+type hub struct {
+	cached client.Reader
+	base   *url.URL
+	// requests and upgrades reach the API server without credentials: every request has its caller's.
+	requests, upgrades *http.Transport
+	errorLog           *log.Logger
+}
+
+// newHub returns the hub at the address of a config, whose credentials are not used.
+func newHub(config *rest.Config, cached client.Reader, logger logr.Logger) (*hub, error) {
+	base, err := url.Parse(config.Host)
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("the hub's address %q is not a URL", config.Host)
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the TLS data of the hub: %w", err)
+	}
+	return &hub{
+		cached: cached, base: base, upgrades: onlyHTTP1(tlsConfig), errorLog: ErrorLog(logger),
+		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
+	}, nil
+}
+
+// serve passes a request on with the caller's token.
+func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) {
+	by := h.requests
+	if r.Header.Get("Upgrade") != "" {
+		by = h.upgrades
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: by, FlushInterval: -1, ErrorLog: h.errorLog,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(h.base)
+			for name := range p.Out.Header {
+				if strings.HasPrefix(name, "X-Remote-") {
+					p.Out.Header.Del(name)
+				}
+			}
+			p.SetXForwarded()
+			c.authorize(p.Out.Header)
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			fail(w, unavailable("the hub does not answer: %v", err))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// as is the API server for a caller.
+func (h *hub) as(c *caller) *server {
+	return &server{name: ofHub, base: h.base, transport: asCaller{caller: c, next: h.requests}}
+}
+
+// has says whether the hub has a pod of this name itself, and shows it to the caller.
+func (h *hub) has(ctx context.Context, c *caller, info *apirequest.RequestInfo) bool {
+	res, err := h.as(c).get(ctx, podPath(info, ""), nil, metadataAccept, false)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close() // Nobody reads it.
+	return res.StatusCode == http.StatusOK
+}
+
+// dispatch reads a Dispatch, nil if there is none.
+func (h *hub) dispatch(ctx context.Context, key types.NamespacedName) *v1alpha1.Dispatch {
+	d, err := records.Dispatch(ctx, h.cached, key, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil
+	}
+	return d
+}
