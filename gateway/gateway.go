@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,8 @@ type Options struct {
 	Caches ctrlcache.Cache
 	// Loader reads the credentials of workers.
 	Loader Loader
+	// AnswerTimeout is how long a worker may take for an answer that others do not wait for longer.
+	AnswerTimeout time.Duration
 	// HubID is the UID of the hub's kube-system namespace.
 	HubID types.UID
 	// Clock of this process.
@@ -68,8 +71,8 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		hub: h, clock: o.Clock, log: o.Logger, access: newAccess(config, h.requests, o.Clock),
-		workers: newWorkers(o.Hub, o.Loader, o.Clock), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
-		lists:  &shared{byKey: map[string]*turns{}},
+		workers: newWorkers(o.Hub, o.Loader, o.Clock, o.AnswerTimeout), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
+		lists:  newShared(o.AnswerTimeout),
 		limits: newLimits(maxStreamsOfUser, maxStreams, openStreams), listing: newLimits(maxListsOfCaller, maxLists, nil),
 	}
 	if err := g.places.follow(ctx, o.Caches); err != nil {

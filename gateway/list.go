@@ -104,7 +104,7 @@ func (g *Gateway) ask(q *question, names []v1alpha1.ClusterName) []*part {
 	for i, name := range names {
 		parts[i] = &part{}
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(q.ctx, answerTimeout)
+			ctx, cancel := context.WithTimeout(q.ctx, g.workers.timeout)
 			defer cancel()
 			if err := guarded(func() error { return g.begin(ctx, q, name, parts[i]) }); err != nil {
 				parts[i].err = g.workers.explain(ctx, name, err)

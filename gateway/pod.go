@@ -78,7 +78,7 @@ func (g *Gateway) locate(
 func (g *Gateway) locateOn(
 	ctx context.Context, d *v1alpha1.Dispatch, info *apirequest.RequestInfo, accept string, include metav1.IncludeObjectPolicy,
 ) (*located, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.workers.timeout)
 	defer cancel()
 	w, err := g.workers.get(ctx, d.Spec.Cluster)
 	if err != nil {

@@ -8,14 +8,22 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // shared lets all who ask a worker the same at the same time share one answer. Many clients poll. An answer never is
 // older than the question: who asks while an answer is under way gets the next one.
 type shared struct {
+	// timeout is how long an answer may take.
+	timeout time.Duration
+
 	mu sync.Mutex
 	// byKey under mu.
 	byKey map[string]*turns
+}
+
+func newShared(timeout time.Duration) *shared {
+	return &shared{timeout: timeout, byKey: map[string]*turns{}}
 }
 
 // turns are the fetches of one question. next is nil while nobody waits for another one.
@@ -62,7 +70,7 @@ func (s *shared) join(ctx context.Context, key string, fetch func(context.Contex
 // run fetches until nobody waits. The first caller may go meanwhile.
 func (s *shared) run(ctx context.Context, key string, now *turn) {
 	for now != nil {
-		limited, cancel := context.WithTimeout(ctx, answerTimeout)
+		limited, cancel := context.WithTimeout(ctx, s.timeout)
 		now.err = guarded(func() (err error) { now.chunk, err = now.fetch(limited); return err })
 		cancel()
 		close(now.done)

@@ -22,7 +22,7 @@ import (
 
 // TestSharedIsNeverOld: who asks while an answer is under way shares the next one with all others who do.
 func TestSharedIsNeverOld(t *testing.T) {
-	s := &shared{byKey: map[string]*turns{}}
+	s := newShared(time.Minute)
 	fetches, proceed := make(chan int, 10), make(chan struct{})
 	count := 0
 	fetch := func(context.Context) (*chunk, error) {
@@ -52,7 +52,7 @@ func TestSharedIsNeverOld(t *testing.T) {
 
 // TestSharedPanics: a panic over an answer is an error of those who wait for it, and of nobody else.
 func TestSharedPanics(t *testing.T) {
-	s := &shared{byKey: map[string]*turns{}}
+	s := newShared(time.Minute)
 	_, err := s.get(t.Context(), "key", func(context.Context) (*chunk, error) { panic("evil answer") })
 	if err == nil || !strings.Contains(err.Error(), "evil answer") {
 		t.Errorf("the error is %v", err)
@@ -111,7 +111,7 @@ func TestWorkerConnections(t *testing.T) {
 	s := &workerServer{}
 	w := newWorld(t, s)
 	clock := clocktesting.NewFakeClock(time.Now())
-	all := newWorkers(w.records, loader{w.worker.config(workerToken)}, clock)
+	all := newWorkers(w.records, loader{w.worker.config(workerToken)}, clock, time.Minute)
 	one, err := all.get(t.Context(), "east")
 	check.Must(t, err)
 	again, err := all.get(t.Context(), "east")

@@ -81,7 +81,7 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 		gateway: g, q: q, out: newEventWriter(w, q), arrive: make(chan arrival, 64), streams: map[v1alpha1.ClusterName]context.CancelFunc{},
 		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, ofJob: map[types.NamespacedName]map[keyIn]bool{},
 		initial: map[v1alpha1.ClusterName]bool{},
-		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(answerTimeout),
+		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(g.workers.timeout),
 	}
 	defer m.late.Stop()
 	go readHub(ctx, json.NewDecoder(res.Body), m.arrive)
@@ -197,7 +197,7 @@ func (s *streamer) attempt(ctx context.Context, version string) (string, error) 
 
 // connect gets the connection in time.
 func (s *streamer) connect(ctx context.Context) (*worker, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.gateway.workers.timeout)
 	defer cancel()
 	return s.gateway.workers.get(ctx, s.name)
 }

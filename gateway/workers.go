@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// answerTimeout is how long a worker may take to begin its answer. Then the others are shown without it.
-	answerTimeout = 2 * time.Second
+	// DefaultAnswerTimeout is how long a worker may take for its answer. Then the others are shown without it.
+	DefaultAnswerTimeout = 2 * time.Second
 	// idleFor is after how long without a request a connection is closed.
 	idleFor = 5 * time.Minute
 	// userAgent is how the gateway names itself to hub and workers.
@@ -57,14 +57,16 @@ type workers struct {
 	hub    client.Reader
 	loader Loader
 	clock  clock.WithTicker
+	// timeout is how long a worker may take for an answer.
+	timeout time.Duration
 
 	mu sync.Mutex
 	// byName under mu.
 	byName map[v1alpha1.ClusterName]*worker
 }
 
-func newWorkers(hub client.Reader, loader Loader, clock clock.WithTicker) *workers {
-	return &workers{hub: hub, loader: loader, clock: clock, byName: map[v1alpha1.ClusterName]*worker{}}
+func newWorkers(hub client.Reader, loader Loader, clock clock.WithTicker, timeout time.Duration) *workers {
+	return &workers{hub: hub, loader: loader, clock: clock, timeout: timeout, byName: map[v1alpha1.ClusterName]*worker{}}
 }
 
 // worker is the connection to one worker, with one kubeconfig.
@@ -77,13 +79,15 @@ type worker struct {
 	requests, upgrades http.RoundTripper
 	metadata           metadata.Interface
 	close              func()
+	timeout            time.Duration
 
 	// ready is closed when the identity is checked. err says why the worker cannot be used.
 	ready chan struct{}
 	err   error
-	// made is when the connection began, used when it was last asked for, and silent when it has last not answered in time,
-	// under workers.mu.
+	// made is when the connection began, used when it was last asked for, and silent when it has last not answered at all,
+	// under workers.mu. doubted, too, says that somebody finds that out.
 	made, used, silent time.Time
+	doubted            bool
 }
 
 // get returns the connection to a worker. The error says in words why there is none.
@@ -105,10 +109,10 @@ func (w *workers) get(ctx context.Context, name v1alpha1.ClusterName) (*worker, 
 	select {
 	case <-found.ready:
 	case <-ctx.Done():
-		return nil, unanswered(object)
+		return nil, unanswered(object, w.timeout)
 	}
 	if found.err == nil && w.isSilent(found) {
-		return nil, unanswered(object)
+		return nil, unanswered(object, w.timeout)
 	}
 	return found, found.err
 }
@@ -120,13 +124,26 @@ func (w *workers) isSilent(found *worker) bool {
 	return !found.silent.IsZero() && w.clock.Since(found.silent) < retryAfter
 }
 
-// setSilent remembers that a worker has not answered in time.
-func (w *workers) setSilent(name v1alpha1.ClusterName) {
+// doubt asks a worker that has not answered in time whether it answers at all. A request can be slow by itself.
+func (w *workers) doubt(object *v1alpha1.WorkerCluster) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if found := w.byName[name]; found != nil {
-		found.silent = w.clock.Now()
+	found := w.byName[v1alpha1.ClusterName(object.Name)]
+	doubted := found == nil || found.doubted
+	if !doubted {
+		found.doubted = true
 	}
+	w.mu.Unlock()
+	if doubted {
+		return
+	}
+	go func() {
+		err := found.identify(object)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if found.doubted = false; err != nil {
+			found.silent = w.clock.Now()
+		}
+	}()
 }
 
 // current returns the connection that there is, nil if there is none with this kubeconfig to this cluster. One that has
@@ -144,7 +161,7 @@ func (w *workers) current(name v1alpha1.ClusterName, id types.UID, fingerprint s
 
 // connect begins a connection, unless somebody else has.
 func (w *workers) connect(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credentials) (*worker, error) {
-	made, err := newWorker(object, credentials)
+	made, err := newWorker(object, credentials, w.timeout)
 	if err != nil {
 		return nil, unusable("worker %q cannot be reached: %v", object.Name, err)
 	}
@@ -199,7 +216,7 @@ func (w *workers) run(ctx context.Context) {
 	}
 }
 
-func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credentials) (*worker, error) {
+func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credentials, timeout time.Duration) (*worker, error) {
 	config := credentials.Config
 	base, err := url.Parse(config.Host)
 	if err != nil || base.Host == "" {
@@ -216,7 +233,7 @@ func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credenti
 	})
 	one := onlyHTTP1(tlsConfig)
 	made := &worker{
-		name: v1alpha1.ClusterName(object.Name), clusterID: object.Status.ClusterID, fingerprint: credentials.Fingerprint, base: base,
+		name: v1alpha1.ClusterName(object.Name), clusterID: object.Status.ClusterID, fingerprint: credentials.Fingerprint, base: base, timeout: timeout,
 		ready: make(chan struct{}), close: many.CloseIdleConnections,
 	}
 	wrap := transport.Config{UserAgent: userAgent, BearerToken: config.BearerToken}
@@ -226,7 +243,7 @@ func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credenti
 	if made.upgrades, err = transport.HTTPWrappersForConfig(&wrap, one); err != nil {
 		return nil, err
 	}
-	limited := bounded.Config(&rest.Config{Host: config.Host, QPS: -1, Transport: made.requests}, bounded.Limits{Timeout: answerTimeout})
+	limited := bounded.Config(&rest.Config{Host: config.Host, QPS: -1, Transport: made.requests}, bounded.Limits{Timeout: timeout})
 	made.metadata, err = metadata.NewForConfig(limited) //nolint:forbidigo // The config is bounded.
 	return made, err
 }
@@ -246,18 +263,24 @@ func onlyHTTP1(config *tls.Config) *http.Transport {
 	}
 }
 
-// check asks which cluster answers. Nothing else is sent to another cluster than the registered one.
+// check asks which cluster answers. Nothing else is sent to another cluster than the registered one. Its context is not
+// that of a request: all who wait share the answer.
 func (w *worker) check(object *v1alpha1.WorkerCluster) {
-	defer close(w.ready)
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout) //nolint:forbidigo // All who wait share the answer.
+	w.err = w.identify(object)
+	close(w.ready)
+}
+
+func (w *worker) identify(object *v1alpha1.WorkerCluster) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.timeout) //nolint:forbidigo // See check.
 	defer cancel()
 	found, err := w.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
 	case err != nil:
-		w.err = unanswered(object)
+		return unanswered(object, w.timeout)
 	case object.Status.ClusterID == "" || found.UID != object.Status.ClusterID:
-		w.err = unusable("worker %q is not used: another cluster answers at its address", object.Name)
+		return unusable("worker %q is not used: another cluster answers at its address", object.Name)
 	}
+	return nil
 }
 
 // unusableError says in words for users why a worker is not asked.
@@ -271,11 +294,11 @@ func unusable(format string, values ...any) error {
 }
 
 // unanswered says that a worker does not answer, and what the manager knows about that.
-func unanswered(object *v1alpha1.WorkerCluster) error {
+func unanswered(object *v1alpha1.WorkerCluster, timeout time.Duration) error {
 	if ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		return unusable("worker %q does not answer: %s", object.Name, strings.TrimSpace(ready.Message))
 	}
-	return unusable("worker %q does not answer in %s", object.Name, answerTimeout)
+	return unusable("worker %q does not answer in %s", object.Name, timeout)
 }
 
 // explain says in words for users why a worker has not answered. The error itself can have addresses.
@@ -287,13 +310,13 @@ func (w *workers) explain(ctx context.Context, name v1alpha1.ClusterName, err er
 	if refused, is := isRefused(err); is {
 		return unusable("worker %q refuses: %s", name, refused.Message)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		w.setSilent(name)
-	}
 	silences.WithLabelValues(string(name)).Inc()
 	object := &v1alpha1.WorkerCluster{}
 	if err := w.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
 		return unusable("worker %q is not registered", name)
 	}
-	return unanswered(object)
+	if errors.Is(err, context.DeadlineExceeded) {
+		w.doubt(object)
+	}
+	return unanswered(object, w.timeout)
 }

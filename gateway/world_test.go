@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -192,7 +193,7 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(d, cluster).Build()
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	g, err := New(t.Context(), Options{
-		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID,
+		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID, AnswerTimeout: 10 * time.Second,
 		Clock: clock.RealClock{}, Logger: logr.Discard(),
 	})
 	check.Must(t, err)

@@ -43,6 +43,8 @@ const (
 	gatewayConfigMap = "trainyard-gateway"
 	// gatewayHeaderTimeout is how long a client may take for the headers of a request.
 	gatewayHeaderTimeout = 10 * time.Second
+	// minGatewayTimeout is the shortest time in which a worker that is far away can answer.
+	minGatewayTimeout = 100 * time.Millisecond
 	// gatewayIdle is after how long an idle connection of a client is closed.
 	gatewayIdle = 2 * time.Minute
 	// maxGatewayHeader bounds these headers. Tokens have some kilobytes.
@@ -59,6 +61,8 @@ type gatewayOptions struct {
 	certDir, service string
 	// url is the address for users.
 	url string
+	// timeout is how long a worker may take for an answer.
+	timeout time.Duration
 }
 
 func (o *gatewayOptions) addFlags(fs *pflag.FlagSet) {
@@ -70,6 +74,8 @@ func (o *gatewayOptions) addFlags(fs *pflag.FlagSet) {
 		"Service (`namespace/name`) of the gateway. The manager then makes the gateway's certificate itself, for the Service and the host of --gateway-url, keeps it in the Secret <name>-cert beside the Service, which must exist, and renews it.")
 	fs.StringVar(&o.url, "gateway-url", o.url,
 		"`URL` by which users reach the gateway, such as https://gateway.example.com. It is published in the ConfigMap "+gatewayConfigMap+" of the manager's namespace, if there is one. Without it, the name of --gateway-service in the cluster.")
+	fs.DurationVar(&o.timeout, "gateway-worker-timeout", o.timeout,
+		"How long a worker may take for an answer to the gateway. Then lists come without its pods, with a warning that names it.")
 }
 
 func (o *gatewayOptions) enabled() bool { return o.address != "0" }
@@ -77,6 +83,9 @@ func (o *gatewayOptions) enabled() bool { return o.address != "0" }
 func (o *gatewayOptions) validate() (faults []error) {
 	if err := process.CheckAddress(o.address); err != nil {
 		faults = append(faults, fmt.Errorf("--gateway-bind-address: %w", err))
+	}
+	if o.timeout < minGatewayTimeout {
+		faults = append(faults, fmt.Errorf("--gateway-worker-timeout is %s: must be at least %s", o.timeout, minGatewayTimeout))
 	}
 	if o.enabled() && (o.certDir == "") == (o.service == "") {
 		faults = append(faults, fmt.Errorf("--gateway-bind-address is %q: give one of --gateway-cert-dir and --gateway-service", o.address))
@@ -120,7 +129,7 @@ func (w *wiring) addGateway(ctx context.Context) error {
 	}
 	config := w.options.UnwrappedConfig()
 	handler, err := gateway.New(ctx, gateway.Options{
-		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
+		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, AnswerTimeout: w.options.gateway.timeout, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
 		Loader: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
 	})
 	if err != nil {

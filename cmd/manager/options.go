@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch/accelerators"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
+	"github.com/trainyard/trainyard/gateway"
 )
 
 const (
@@ -77,7 +78,7 @@ func defaultOptions() options {
 		failoverPauseWindow: failover.DefaultPauseWindow,
 		deletionGrace:       failover.DefaultDeletionGrace,
 		webhooks:            webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
-		gateway:             gatewayOptions{address: "0"},
+		gateway:             gatewayOptions{address: "0", timeout: gateway.DefaultAnswerTimeout},
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 	"github.com/trainyard/trainyard/test/ports"
 )
 
+// slowWorkers lets workers on a busy machine answer.
+const slowWorkers = "--gateway-worker-timeout=15s"
+
 // reserveGateway reserves an address for the gateway of managers.
 func (y *Yard) reserveGateway() (err error) {
 	if !y.options.Gateway {
@@ -25,7 +28,7 @@ func (y *Yard) reserveGateway() (err error) {
 	if y.Gateway, err = y.Hub.NewWebhookServer("gateway"); err != nil {
 		return err
 	}
-	y.Managers.gateway = []string{"--gateway-bind-address=" + y.GatewayAddress(), "--gateway-cert-dir=" + y.Gateway.CertDir}
+	y.Managers.gateway = []string{"--gateway-bind-address=" + y.GatewayAddress(), "--gateway-cert-dir=" + y.Gateway.CertDir, slowWorkers}
 	return nil
 }
 
@@ -42,7 +45,7 @@ func (m *Managers) StandBy(ctx context.Context) (address string, process *cluste
 	args := slices.Concat([]string{
 		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1", "--worker-probe-interval=2s",
 		"--health-probe-bind-address=" + addresses[0], "--metrics-bind-address=" + addresses[1],
-		"--gateway-bind-address=" + addresses[2], "--gateway-cert-dir=" + y.Gateway.CertDir,
+		"--gateway-bind-address=" + addresses[2], "--gateway-cert-dir=" + y.Gateway.CertDir, slowWorkers,
 	}, y.options.Lease, y.options.ManagerArgs)
 	process, err = y.Hub.Run(ctx, "manager-2", m.version.Program("manager"), args...)
 	if err != nil {

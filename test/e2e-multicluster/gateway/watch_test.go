@@ -62,7 +62,7 @@ func TestInformers(t *testing.T) {
 	all := informersOf(t, viewer.config(t))
 	for name, informer := range all {
 		go informer.Run(t.Context().Done())
-		within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if !toolscache.WaitForCacheSync(within.Done(), informer.HasSynced) {
 			t.Errorf("%s: the informer does not sync", name)
 		}
