@@ -38,6 +38,8 @@ const (
 	worker = ".Values.worker.enabled"
 	agent  = ".Values.workerAgent.enabled"
 	crds   = ".Values.crds.install"
+
+	gateway = "and " + hub + " .Values.hub.gateway.enabled"
 )
 
 var parts = []part{
@@ -54,9 +56,17 @@ var parts = []part{
 	{from: "kueue-dispatcher/hub", when: "and " + hub + " .Values.hub.kueue.dispatcher"},
 	{from: "cluster-profiles", when: "and " + hub + " .Values.hub.clusterProfiles.namespace"},
 	{from: "webhook-hub", when: "and " + hub + " .Values.hub.webhooks.enabled"},
+	{from: "gateway/config_map.yaml", when: gateway},
+	{from: "gateway/readers.yaml", when: gateway},
+	{from: "gateway/role.yaml", when: gateway},
+	{from: "gateway/role_binding.yaml", when: gateway},
+	{from: "gateway/secret.yaml", when: gateway},
+	{from: "users-runtimes", when: "and " + hub + " .Values.hub.users.runtimes"},
 	{from: "kueue-admission-check", when: "and " + hub + " .Values.hub.kueue.admissionCheck"},
 
 	{from: "worker", when: worker},
+	{from: "worker-logs", when: "and " + worker + " .Values.worker.logs"},
+	{from: "worker-exec", when: "and " + worker + " .Values.worker.exec"},
 	{from: "kueue-dispatcher/worker", when: "and " + worker + " .Values.worker.kueue.dispatcher"},
 	{from: "worker-kueue", when: "and " + worker + " .Values.worker.kueue.quota"},
 	{from: "admission", when: "and (or " + worker + " " + agent + ") .Values.admissionPolicies.enabled"},

@@ -33,19 +33,21 @@ var modes = map[string]struct {
 	kustomizations []string
 }{
 	"Hub":    {values: "namespace.create=true", kustomizations: []string{"hub"}},
-	"Worker": {values: asWorker + ",namespace.create=true", kustomizations: []string{"worker"}},
+	"Worker": {values: asWorker + ",namespace.create=true,worker.logs=false", kustomizations: []string{"worker"}},
 	"Agent":  {values: asAgent, kustomizations: []string{"worker-agent"}},
 	"HubWithOptions": {
 		values: "namespace.create=true,networkPolicy.enabled=true," +
 			"hub.kueue.dispatcher=true,hub.kueue.admissionCheck=true,monitoring.enabled=true," +
+			"hub.users.runtimes=true,hub.gateway.url=https://gateway.example.com," +
 			"hub.clusterProfiles.namespace=cluster-inventory,hub.accelerators={example.com/npu=Device}",
 		kustomizations: []string{
 			"hub", "network-policy/hub", "kueue-dispatcher/hub", "kueue-admission-check", "monitoring/hub", "cluster-profiles",
+			"users-runtimes",
 		},
 	},
 	"WorkerWithOptions": {
-		values:         asWorker + ",namespace.create=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
-		kustomizations: []string{"worker", "worker-kueue", "kueue-dispatcher/worker"},
+		values:         asWorker + ",namespace.create=true,worker.exec=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
+		kustomizations: []string{"worker", "worker-logs", "worker-exec", "worker-kueue", "kueue-dispatcher/worker"},
 	},
 	"AgentWithOptions": {
 		values: asAgent + ",networkPolicy.enabled=true,workerAgent.kueue.quota=true,monitoring.enabled=true",
@@ -55,13 +57,13 @@ var modes = map[string]struct {
 	},
 	"All": {
 		values:         "worker.enabled=true,workerAgent.enabled=true,namespace.create=true",
-		kustomizations: []string{"hub", "worker", "worker-agent"},
+		kustomizations: []string{"hub", "worker", "worker-logs", "worker-agent"},
 	},
 }
 
 // flags are what the options change in Deployments, where a user of kustomize adds the flag by hand.
 var flags = map[string][]any{
-	"HubWithOptions":   {"--kueue-dispatcher", "--kueue-admission-check", "--cluster-profiles=cluster-inventory", "--accelerators=example.com/npu=Device"},
+	"HubWithOptions":   {"--gateway-url=https://gateway.example.com", "--kueue-dispatcher", "--kueue-admission-check", "--cluster-profiles=cluster-inventory", "--accelerators=example.com/npu=Device"},
 	"AgentWithOptions": {"--kueue-quota"},
 }
 
@@ -96,7 +98,7 @@ func checkComplete(t *testing.T) {
 			rendered[kustomization] = true
 		}
 	}
-	for _, part := range []string{"namespace", "crd", "rbac", "users", "manager", "admission", "crd/worker", "webhook", "webhook-hub"} {
+	for _, part := range []string{"namespace", "crd", "rbac", "users", "manager", "admission", "crd/worker", "webhook", "webhook-hub", "gateway"} {
 		rendered[part] = true // Others include them.
 	}
 	for _, other := range []string{"samples", "crd/trainjob-any-manager"} {
@@ -180,6 +182,12 @@ func TestBadValues(t *testing.T) {
 			values: "worker.kueue.quota=true",
 			want:   "worker.kueue.quota is true, and worker.enabled is false: set worker.enabled, or leave the option out",
 		},
+		"ExecOfNothing": {values: "worker.exec=true", want: "worker.exec is true, and worker.enabled is false: set worker.enabled, or leave the option out"},
+		"AddressOfNoGateway": {
+			values: "hub.gateway.enabled=false,hub.gateway.url=https://gateway.example.com",
+			want:   `hub.gateway.url is "https://gateway.example.com", and hub.gateway.enabled is false: set only one of them`,
+		},
+		"NoURL": {values: "hub.gateway.url=gateway.example.com", want: "at '/hub/gateway/url': 'gateway.example.com' does not match pattern"},
 		"CertificateOfNobody": {
 			values: asAgent + ",workerAgent.webhooks.certSecret=mine",
 			want:   "workerAgent.webhooks.certSecret is set: set caBundle too",
@@ -219,6 +227,35 @@ func TestOwnCertificates(t *testing.T) {
 		"    caBundle: YQ==\n": 6,
 	} {
 		check.Equal(t, want, strings.Count(out, part), "how often %q is there", part)
+	}
+}
+
+// TestGateway checks that the options of the gateway reach the manager and the Service.
+func TestGateway(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values string
+		// want is how often a part is there.
+		want map[string]int
+	}{
+		"OwnCertificate": {
+			values: "hub.gateway.certSecret=mine,hub.gateway.service.type=LoadBalancer,hub.gateway.service.annotations.scope=internal",
+			want: map[string]int{
+				"secretName: mine\n": 1, "- --gateway-cert-dir=/gateway-certificates\n": 1, "--gateway-service": 0,
+				"  type: LoadBalancer\n": 1, "    scope: internal\n": 1,
+			},
+		},
+		"None": {
+			values: "hub.gateway.enabled=false",
+			want:   map[string]int{"--gateway": 0, "name: trainyard-gateway": 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := render(t, tc.values)
+			check.Must(t, err)
+			for part, want := range tc.want {
+				check.Equal(t, want, strings.Count(out, part), "how often %q is there", part)
+			}
+		})
 	}
 }
 
