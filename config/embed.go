@@ -17,13 +17,18 @@ import (
 
 // Files are the folders of what a worker gets. Their kustomizations refer to no other folder.
 //
-//go:embed admission crd/worker namespace webhook worker worker-agent
+//go:embed admission crd/worker namespace webhook worker worker-agent worker-exec worker-logs
 var Files embed.FS
 
 // The kustomizations that are whole.
 const (
 	// Worker is what a hub needs on a worker: its account and rights, and the admission policies.
 	Worker = "worker"
+	// WorkerLogs are the rights by which the hub's gateway shows logs and Events of jobs.
+	WorkerLogs = "worker-logs"
+	// WorkerExec are the rights by which users of the gateway execute commands in pods of their jobs, attach to them and
+	// forward ports, with a policy that says in which namespaces.
+	WorkerExec = "worker-exec"
 	// WorkerAgent is the agent with its rights, CRDs and webhooks, and the admission policies.
 	WorkerAgent = "worker-agent"
 )

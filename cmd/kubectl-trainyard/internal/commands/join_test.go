@@ -74,7 +74,8 @@ func state(t *testing.T, worker string) map[string]any {
 		check.Must(t, err)
 		for i := range list.Items {
 			o := &list.Items[i]
-			if !strings.Contains(o.GetName(), "trainyard-hub") && !strings.Contains(o.GetName(), worker) && !strings.Contains(o.GetName(), "trainyard-marks") {
+			if !strings.Contains(o.GetName(), "trainyard-hub") && !strings.Contains(o.GetName(), worker) && !strings.Contains(o.GetName(), "trainyard-marks") &&
+				o.GetName() != "trainyard-exec" {
 				continue
 			}
 			found[side+" "+resource+"/"+o.GetName()] = map[string]any{
@@ -87,7 +88,9 @@ func state(t *testing.T, worker string) map[string]any {
 	for _, resource := range []string{"clusterroles", "clusterrolebindings"} {
 		look("worker", far.dynamic, rbac, "v1", resource, "")
 	}
-	look("worker", far.dynamic, "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "")
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
+		look("worker", far.dynamic, "admissionregistration.k8s.io", "v1", resource, "")
+	}
 	for _, resource := range []string{"roles", "rolebindings"} {
 		look("worker", far.dynamic, rbac, "v1", resource, "trainyard-system")
 		look("hub", world.dynamic, rbac, "v1", resource, "trainyard-system")
@@ -119,7 +122,7 @@ func leave(t *testing.T, worker string) {
 // TestJoinAndLeave registers a worker twice, and takes it out twice. Dry runs change nothing.
 func TestJoinAndLeave(t *testing.T) {
 	setUpPair(t)
-	join := []string{"join", "joined", "--agent=none", "--wait=false", "--label=gpu=h100", "--price=nvidia.com/gpu=2.5"}
+	join := []string{"join", "joined", "--agent=none", "--wait=false", "--exec", "--label=gpu=h100", "--price=nvidia.com/gpu=2.5"}
 	out, errOut, code := onPair(t, append(join, "--dry-run=server")...)
 	if code != 0 || !strings.Contains(out, "workercluster.trainyard.dev/joined created (server dry run)") {
 		t.Fatalf("the dry run ends with %d:\n%s%s", code, out, errOut)
@@ -131,7 +134,7 @@ func TestJoinAndLeave(t *testing.T) {
 		t.Fatalf("join ends with %d:\n%s%s", code, out, errOut)
 	}
 	before := state(t, "joined")
-	if len(before) != 11 {
+	if len(before) != 18 {
 		t.Errorf("join has made %d objects: %v", len(before), before)
 	}
 	token := kubeconfigOfJoined(t, "joined")
@@ -149,6 +152,39 @@ func TestJoinAndLeave(t *testing.T) {
 	check.Diff(t, before, state(t, "joined"), "the dry run of leave has changed")
 	leave(t, "joined")
 	leave(t, "joined")
+}
+
+// TestRightsOfJoin checks which rights of the gateway join grants, and that it takes none away.
+func TestRightsOfJoin(t *testing.T) {
+	setUpPair(t)
+	defer leave(t, "granted")
+	logs := []string{"trainyard-hub-logs"}
+	all := []string{"trainyard-hub-exec", "trainyard-hub-logs"}
+	for _, step := range []struct {
+		why  string
+		args []string
+		want []string
+	}{
+		{"no rights beside config/worker", []string{"--logs=false"}, nil},
+		{"the logs are the default", nil, logs},
+		{"--logs=false takes nothing away", []string{"--logs=false"}, logs},
+		{"exec is asked for", []string{"--exec"}, all},
+		{"a join without --exec takes nothing away", nil, all},
+	} {
+		args := append([]string{"join", "granted", "--agent=none", "--wait=false"}, step.args...)
+		if out, errOut, code := onPair(t, args...); code != 0 {
+			t.Fatalf("%v ends with %d:\n%s%s", args, code, out, errOut)
+		}
+		var got []string
+		bindings, err := far.kubernetes.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=trainyard"})
+		check.Must(t, err)
+		for i := range bindings.Items {
+			if name := bindings.Items[i].RoleRef.Name; name != "trainyard-hub" {
+				got = append(got, name)
+			}
+		}
+		check.Diff(t, step.want, got, step.why)
+	}
 }
 
 func kubeconfigOfJoined(t *testing.T, worker string) []byte {

@@ -164,7 +164,12 @@ func (f *observation) checkWorker(l *checklist) {
 		l.add(Warn, WorkerSide, "JobSet: %s is served, but there is no Deployment %s: make sure that JobSet's controller runs",
 			jobSetAPI, jobSetDeployment)
 	}
-	if !f.worker.serves(policyAPI, "validatingadmissionpolicies") {
+	switch {
+	case f.worker.serves(policyAPI, "validatingadmissionpolicies"):
+	case f.options.Exec:
+		l.add(Fail, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30, and one of them says in which namespaces the "+
+			"hub may execute commands: leave --exec out")
+	default:
 		l.add(Warn, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30: users can change the marks of copies in "+
 			"their own namespaces")
 	}

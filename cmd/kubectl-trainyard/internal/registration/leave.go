@@ -268,6 +268,14 @@ func (l *Leave) removeRights(ctx context.Context, idle bool) error {
 		slices.Reverse(agent)
 		objects = append(objects, agent...)
 	}
+	// Rights come before the policy that limits them.
+	for _, folder := range []string{config.WorkerExec, config.WorkerLogs} {
+		granted, err := manifests(folder)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, granted...)
+	}
 	rights, err := manifests(config.Worker)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package registration
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,8 @@ import (
 func TestManifests(t *testing.T) {
 	wanted := map[string][]string{
 		config.Worker:      {"serviceaccount/trainyard-hub in trainyard-system", "role.rbac.authorization.k8s.io/trainyard-hub in trainyard-system"},
+		config.WorkerLogs:  {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-logs"},
+		config.WorkerExec:  {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-exec", "validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-exec"},
 		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
 	c, err := cluster.New(&rest.Config{})
@@ -41,6 +44,16 @@ func TestManifests(t *testing.T) {
 				t.Errorf("config/%s lacks %s", folder, name)
 			}
 		}
+	}
+}
+
+// TestExecOfNothing checks that nobody gets the rights of config/worker-exec where nothing can limit them.
+func TestExecOfNothing(t *testing.T) {
+	f := &observation{options: Options{Exec: true, Agent: AgentNone}}
+	l := &checklist{}
+	f.checkWorker(l)
+	if !slices.ContainsFunc(l.items, func(i Item) bool { return i.Level == Fail && strings.Contains(i.Text, "leave --exec out") }) {
+		t.Errorf("a worker without ValidatingAdmissionPolicies takes --exec: %v", l.items)
 	}
 }
 

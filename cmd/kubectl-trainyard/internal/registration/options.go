@@ -61,8 +61,11 @@ type Options struct {
 	// AgentImage is the image of the agent, or empty for the present one.
 	AgentImage string
 	// CopyCRDs copies the CRDs of Kubeflow Trainer from the hub to a worker that lacks them.
-	CopyCRDs  bool
-	TokenLife time.Duration
+	CopyCRDs bool
+	// Logs and Exec grant the rights of config.WorkerLogs and config.WorkerExec. What an earlier join has granted stays
+	// without them.
+	Logs, Exec bool
+	TokenLife  time.Duration
 }
 
 // Validate returns all faults of the options, a line for each.

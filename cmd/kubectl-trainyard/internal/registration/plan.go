@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 
@@ -37,6 +38,21 @@ func (f *observation) workerObjects() ([]*unstructured.Unstructured, error) {
 	objects, err := manifests(config.Worker)
 	if err != nil {
 		return nil, err
+	}
+	if f.options.Logs {
+		logs, err := manifests(config.WorkerLogs)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, logs...)
+	}
+	if f.options.Exec {
+		exec, err := manifests(config.WorkerExec)
+		if err != nil {
+			return nil, err
+		}
+		slices.Reverse(exec) // The policy comes before the rights that it limits.
+		objects = append(objects, exec...)
 	}
 	if f.agent() == AgentTrainyard {
 		agent, err := manifests(config.WorkerAgent)
