@@ -7,6 +7,7 @@
 //	kubectl trainyard clusters           the workers, and what they have free
 //	kubectl trainyard explain TRAINJOB   where a TrainJob runs and why, or why it waits
 //	kubectl trainyard logs TRAINJOB      the log of a TrainJob
+//	kubectl trainyard kubeconfig         a kubeconfig that leads through the hub's gateway
 //	kubectl trainyard queue              the TrainJobs that wait, in order
 //	kubectl trainyard simulate -f FILE   where a TrainJob would run
 //	kubectl trainyard version            what this is
@@ -21,7 +22,8 @@
 //	kubectl trainyard release [WORKER NAMESPACE/NAME]  leave such a copy to its worker, or delete it
 //	kubectl trainyard import multikueue  take over the clusters of MultiKueue
 //
-// All commands except import need the rights of this ClusterRole. The help of each command says which of them it needs:
+// All commands except import, and except logs and kubeconfig, need the rights of this ClusterRole. The help of each
+// command says which of them it needs:
 //
 //	rules:
 //	- {apiGroups: [trainyard.dev], resources: [workerclusters], verbs: [get, list, watch, patch]}

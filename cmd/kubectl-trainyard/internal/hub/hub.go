@@ -109,6 +109,21 @@ func (h *Hub) NamespaceLabels(ctx context.Context, name string) (map[string]stri
 	return namespace.Labels, h.explain(fmt.Sprintf("get Namespace %q", name), err)
 }
 
+// ConfigMap returns the data of a ConfigMap, or nil if it does not exist or its user may not read it.
+func (h *Hub) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
+	found := &corev1.ConfigMap{}
+	err := h.Get(ctx, key, found)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, h.explain(fmt.Sprintf("get ConfigMap %q", key), err)
+	case found.Data == nil:
+		return map[string]string{}, nil
+	}
+	return found.Data, nil
+}
+
 // Warnings returns the Events of type Warning about an object.
 func (h *Hub) Warnings(ctx context.Context, about client.Object) ([]corev1.Event, error) {
 	var events corev1.EventList
