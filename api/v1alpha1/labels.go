@@ -106,6 +106,9 @@ const (
 	// runtime ("<UID>.<generation>.replaced") was made. Another value means that the hub's object has changed since. Older
 	// releases, which wrote runtimes in another way, left out the suffix.
 	AnnotationSource = "trainyard.dev/source"
+	// LabelCluster is on pods and Events that the hub's gateway shows. It has the name of the WorkerCluster from which they
+	// come. No object that exists has it.
+	LabelCluster = "trainyard.dev/cluster"
 	// AnnotationPods asks, on a dry run of a copy, what the worker's admission makes of the pods of the copy. The worker's
 	// agent puts the answer in the place of the question. No object that exists has it.
 	AnnotationPods = "trainyard.dev/pods"

@@ -6,6 +6,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/multikueue"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
@@ -110,7 +112,7 @@ func (c completer) jobLogs(args []string) (clients joblogs.Clients, job types.Na
 	if err != nil {
 		return clients, job, false
 	}
-	clients, err = c.factory.jobLogs()
+	clients, err = c.factory.jobLogs(multikueue.DefaultNamespace, io.Discard)
 	return clients, types.NamespacedName{Namespace: namespace, Name: name}, err == nil
 }
 

@@ -5,6 +5,7 @@ package commands
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -110,19 +110,6 @@ func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Dynamic returns a client for TrainJobs and other kinds whose types differ between clusters.
-func (f *Factory) Dynamic() (dynamic.Interface, error) {
-	config, err := f.flags.ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	client, err := bounded.Dynamic(config, limits(config))
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return client, nil
-}
-
 // limits returns the limits of clients whose cluster can be a worker.
 func limits(config *rest.Config) bounded.Limits {
 	return bounded.Limits{Timeout: cmp.Or(config.Timeout, defaultTimeout)}
@@ -137,14 +124,41 @@ func (f *Factory) Hub() (*hub.Hub, error) {
 	return hub.New(config, f.Context())
 }
 
-// jobLogs returns the clients that package joblogs needs.
-func (f *Factory) jobLogs() (joblogs.Clients, error) {
-	kubernetes, err := f.Kubernetes()
+// jobLogs returns the clients that package joblogs needs. warnings is where the warnings of a gateway go.
+func (f *Factory) jobLogs(managerNamespace string, warnings io.Writer) (joblogs.Clients, error) {
+	config, err := f.flags.ToRESTConfig()
 	if err != nil {
 		return joblogs.Clients{}, err
 	}
-	dynamic, err := f.Dynamic()
-	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}}, err
+	clients, err := jobLogsOf(config)
+	clients.Gateway = func(ctx context.Context) (joblogs.Clients, error) {
+		published, err := f.gateway(ctx, managerNamespace)
+		if err != nil {
+			return joblogs.Clients{}, err
+		}
+		through := rest.CopyConfig(config)
+		if !published.Is(config) {
+			if through, err = published.Reach(config); err != nil {
+				return joblogs.Clients{}, err
+			}
+		}
+		// The gateway names the workers that do not answer.
+		through.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{Deduplicate: true})
+		return jobLogsOf(through)
+	}
+	return clients, err
+}
+
+func jobLogsOf(config *rest.Config) (joblogs.Clients, error) {
+	kubernetes, err := bounded.Kubernetes(config, limits(config))
+	if err != nil {
+		return joblogs.Clients{}, fmt.Errorf("make client: %w", err)
+	}
+	dynamic, err := bounded.Dynamic(config, limits(config))
+	if err != nil {
+		return joblogs.Clients{}, fmt.Errorf("make client: %w", err)
+	}
+	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}}, nil
 }
 
 // streams are the plugin's input and output, and what several commands print.

@@ -29,7 +29,8 @@ const logsExamples = `  # What the first node of a job has printed
 
 type logsOptions struct {
 	streams
-	factory *Factory
+	factory          *Factory
+	managerNamespace string
 	joblogs.Options
 }
 
@@ -43,6 +44,9 @@ func newLogs(f *Factory, s streams) *cobra.Command {
 With --follow, wait for the step to start, go on when a container, a pod or the whole job is restarted, and end with the job. The
 exit code is 0 then, also if the job has failed; standard error says how the job has ended.
 
+The pods of a job that Trainyard has dispatched are on its worker. They are read through the gateway of the hub, with your rights on the
+hub; "kubectl trainyard kubeconfig" says which credentials that takes. With the context of the worker, no gateway is needed.
+
 This needs the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch TrainJobs and pods.`,
 		Example:           logsExamples,
 		ValidArgsFunction: completer{f}.job,
@@ -55,6 +59,7 @@ This needs the rights to get TrainJobs, to list pods and to get pods/log; with -
 		}),
 	}
 	addLogsFlags(cmd, &o.Options)
+	addManagerNamespace(cmd.Flags(), &o.managerNamespace)
 	completeFlag(cmd, "step", completer{f}.steps)
 	completeFlag(cmd, "container", completer{f}.containers)
 	return cmd
@@ -97,7 +102,7 @@ func (o *logsOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, o.factory.Context()
-	clients, err := o.factory.jobLogs()
+	clients, err := o.factory.jobLogs(o.managerNamespace, o.ErrOut)
 	if err != nil {
 		return err
 	}

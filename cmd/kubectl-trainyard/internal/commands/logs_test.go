@@ -113,8 +113,11 @@ func TestWhyThereIsNoLog(t *testing.T) {
 			prepare: func(t *testing.T) { dispatched(t, namespace, "undecided", "") },
 		},
 		"OnWorker": {
-			reason: "a dispatched job", args: "dispatched",
-			want:    []string{`they are on worker "h100"`, "kubectl trainyard logs dispatched --namespace " + namespace + " --context"},
+			reason: "a dispatched job, and a hub without a gateway", args: "dispatched",
+			want: []string{
+				`it is on worker "h100"`, "--gateway-bind-address", "config/gateway",
+				"kubectl trainyard logs dispatched --namespace " + namespace + " --context",
+			},
 			prepare: func(t *testing.T) { dispatched(t, namespace, "dispatched", "h100") },
 		},
 		"NoRuntime": {

@@ -16,6 +16,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // run is one run of a container whose log is or was read.
@@ -24,6 +25,8 @@ type run struct {
 	container string
 	// number is how often the container had been restarted in its pod.
 	number int32
+	// before are the JobSets of the attempts that the follower has left behind.
+	before []string
 }
 
 func (r *run) isOf(pod *corev1.Pod) bool { return r != nil && r.pod.UID == pod.UID }
@@ -36,7 +39,7 @@ func nextRun(s *snapshot, of step, node int32, container string, last *run) (*ru
 		pods = pods[len(pods)-1:]
 	}
 	for _, pod := range pods {
-		if last != nil && !last.isOf(pod) && compareTries(pod, last.pod) < 0 {
+		if last != nil && !last.isOf(pod) && !last.precedes(s, pod) {
 			continue
 		}
 		name, err := chooseContainer(pod, of, container)
@@ -47,10 +50,28 @@ func nextRun(s *snapshot, of step, node int32, container string, last *run) (*ru
 		if !hasLog(status) || last.isOf(pod) && status.RestartCount <= last.number {
 			continue
 		}
-		return &run{pod: pod, container: name, number: status.RestartCount}, nil
+		next := &run{pod: pod, container: name, number: status.RestartCount}
+		if last != nil {
+			next.before = last.before
+			if set := jobSetOf(last.pod); set != jobSetOf(pod) {
+				next.before = append(slices.Clone(next.before), set)
+			}
+		}
+		return next, nil
 	}
 	return nil, nil
 }
+
+// precedes says whether a pod is of the same try or of a later one. Two attempts on workers have JobSets of their own, and
+// times of two clusters cannot be compared: the attempt that was not seen before is the later one.
+func (r *run) precedes(s *snapshot, pod *corev1.Pod) bool {
+	if set := jobSetOf(pod); s.elsewhere && set != jobSetOf(r.pod) {
+		return !slices.Contains(r.before, set)
+	}
+	return compareTries(pod, r.pod) >= 0
+}
+
+func jobSetOf(pod *corev1.Pod) string { return pod.Labels[jobsetv1alpha2.JobSetUIDKey] }
 
 // isOver says whether a node can have no more logs.
 func isOver(s *snapshot, of step, node int32) bool {
@@ -71,6 +92,8 @@ func whyAgain(s *snapshot, of step, node int32, last, next *run) (text string, a
 	switch {
 	case last.isOf(next.pod):
 		return fmt.Sprintf("container %q of pod %q has restarted%s", next.container, next.pod.Name, howItEnded(next)), false
+	case s.elsewhere && jobSetOf(next.pod) != jobSetOf(last.pod):
+		return fmt.Sprintf("TrainJob %q was started again on worker %q", s.job.GetName(), next.pod.Labels[v1alpha1.LabelCluster]), true
 	case restarts > restartAttempt(last.pod):
 		return fmt.Sprintf("TrainJob %q has restarted (restart %d)", s.job.GetName(), restarts), true
 	default:
@@ -184,6 +207,10 @@ type snapshot struct {
 	jobSetDeleted bool
 	// pods are the pods of all steps, unsorted.
 	pods []*corev1.Pod
+	// elsewhere is true if the pods are on a worker.
+	elsewhere bool
+	// where says where the job is, if it is elsewhere and has no pods.
+	where string
 	// now is the time of the snapshot, for ages.
 	now time.Time
 }
@@ -204,6 +231,16 @@ func newSnapshot(job *unstructured.Unstructured, jobSet *jobsetv1alpha2.JobSet, 
 	created := job.GetCreationTimestamp()
 	s.pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.CreationTimestamp.Before(&created) })
 	return s, nil
+}
+
+// newSnapshotElsewhere is for pods that a gateway shows: they are of the present attempt. Nobody needs the right to read a
+// worker's JobSet, and the clock of the worker is not the hub's.
+func newSnapshotElsewhere(job *unstructured.Unstructured, pods []*corev1.Pod, now time.Time) (*snapshot, error) {
+	s, err := newSnapshot(job, nil, nil, now)
+	if err == nil && job != nil {
+		s.elsewhere, s.pods = true, pods
+	}
+	return s, err
 }
 
 // end returns the condition with which the job has ended, or nil.

@@ -47,13 +47,19 @@ func whyNoPod(s *snapshot, of *step, node int32) string {
 		return name + " is being deleted, and has no pods any more"
 	case trainjobs.Suspended(s.job):
 		return name + " is suspended, so it has no pods" + howToResume(s)
+	case of == nil && s.elsewhere:
+		return name + " has no pods yet: " + s.where
 	case of == nil:
 		return name + " has no JobSet yet" + whyNoJobSet(s)
 	}
 	if unmet := of.unmet(s.steps()); len(unmet) > 0 {
 		return fmt.Sprintf("step %s of %s has not started: it waits for %s", of.name, name, strings.Join(stepNames(unmet), " and "))
 	}
-	return fmt.Sprintf("step %s of %s has no pod for node %d yet", of.name, name, node)
+	text := fmt.Sprintf("step %s of %s has no pod for node %d yet", of.name, name, node)
+	if s.where != "" {
+		text += ": " + s.where
+	}
+	return text
 }
 
 // noPod returns whyNoPod as an error, with a table of the steps if the job has several.
@@ -207,17 +213,21 @@ func othersGoOn(steps []step, of step) bool {
 
 var dispatches = v1alpha1.GroupVersion.WithResource("dispatches")
 
-// checkHere returns an error if the job's pods are on another cluster. The error says where, if that is known.
-func (r reader) checkHere(ctx context.Context, job *unstructured.Unstructured) error {
-	manager := trainjobs.ManagedBy(job)
-	if manager == v1alpha1.ManagedByBuiltIn {
-		return nil
-	}
+// notHere says where the pods of a job are, and why they cannot be reached from here.
+func (r reader) notHere(ctx context.Context, job *unstructured.Unstructured, why error) error {
 	dispatch, err := r.readDispatch(ctx)
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("TrainJob %q is managed by %q, so its pods are not on this cluster%s", job.GetName(), manager, whereabouts(dispatch, r.job.Namespace))
+	text := fmt.Sprintf("TrainJob %q is managed by %q, so its pods are not on this cluster", job.GetName(), trainjobs.ManagedBy(job))
+	switch {
+	case dispatch == nil:
+		return fmt.Errorf("%s, and %s; %w", text, whereItIs(nil), why)
+	case dispatch.Spec.Cluster == "":
+		return fmt.Errorf("%s: %s", text, whereItIs(dispatch))
+	}
+	return fmt.Errorf("%s: %s; %w\nWith rights on the worker, and its context in your kubeconfig:\n  kubectl trainyard logs %s --namespace %s --context CONTEXT",
+		text, whereItIs(dispatch), why, r.job.Name, r.job.Namespace)
 }
 
 // readDispatch returns the Dispatch of the job, or nil.
@@ -236,26 +246,24 @@ func (r reader) readDispatch(ctx context.Context) (*v1alpha1.Dispatch, error) {
 	return dispatch, nil
 }
 
-// whereabouts completes the sentence that says that a job's pods are not here.
-func whereabouts(dispatch *v1alpha1.Dispatch, namespace string) string {
+// whereItIs says where a job is that this cluster does not run. dispatch is nil if there is none, or the user may not read it.
+func whereItIs(dispatch *v1alpha1.Dispatch) string {
 	switch {
 	case dispatch == nil:
-		return "; no Dispatch says where they are, so ask for the log where its manager runs it"
+		return "no Dispatch says where it is"
 	case dispatch.Spec.Cluster == "":
-		return waitsForWorker(dispatch)
+		text := "it waits for a worker"
+		if placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
+			text += fmt.Sprintf(" (%s: %s)", placed.Reason, placed.Message)
+		}
+		return text
 	}
-	state := "they are"
-	if record.AttemptOf(dispatch) == record.Finished {
-		state = "the job has ended, and they were"
+	switch record.AttemptOf(dispatch) {
+	case record.Finished:
+		return fmt.Sprintf("it has ended on worker %q", dispatch.Spec.Cluster)
+	case record.Lost:
+		return fmt.Sprintf("it is on worker %q, which does not answer", dispatch.Spec.Cluster)
+	default:
+		return fmt.Sprintf("it is on worker %q", dispatch.Spec.Cluster)
 	}
-	return fmt.Sprintf(": %s on worker %q. Ask there, with the context of that cluster in your kubeconfig:\n"+
-		"  kubectl trainyard logs %s --namespace %s --context CONTEXT", state, dispatch.Spec.Cluster, dispatch.Name, namespace)
-}
-
-func waitsForWorker(dispatch *v1alpha1.Dispatch) string {
-	text := "; it waits for a worker, so it has none yet"
-	if placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
-		text += fmt.Sprintf(" (%s: %s)", placed.Reason, placed.Message)
-	}
-	return text
 }

@@ -37,11 +37,11 @@ type result struct {
 
 // follow prints until the job has ended.
 func (p *printer) follow(ctx context.Context) error {
-	s, err := p.reader.read(ctx)
+	s, err := p.reader.find(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := p.choose(ctx, s); err != nil {
+	if _, err := p.chooseStep(s); err != nil {
 		return err
 	}
 	ctx, w, err := p.reader.watch(ctx, s.job.GetUID())
@@ -59,7 +59,7 @@ func (f *following) run(ctx context.Context) error {
 	defer quiet.Stop()
 	for {
 		changed := f.watcher.changed()
-		f.watcher.readJobSet(ctx)
+		f.watcher.readRest(ctx)
 		s, err := f.snapshot(ctx)
 		if err != nil {
 			return err

@@ -26,11 +26,11 @@ type source struct {
 }
 
 func (p *printer) printOnce(ctx context.Context) error {
-	s, err := p.reader.read(ctx)
+	s, err := p.reader.find(ctx)
 	if err != nil {
 		return err
 	}
-	of, err := p.choose(ctx, s)
+	of, err := p.chooseStep(s)
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,7 @@ func (p *printer) printOnce(ctx context.Context) error {
 	return p.printSource(ctx, *of, from)
 }
 
-// choose returns the step that the options select, or nil if no step is known yet.
-func (p *printer) choose(ctx context.Context, s *snapshot) (*step, error) {
-	if err := p.reader.checkHere(ctx, s.job); err != nil {
-		return nil, err
-	}
-	return p.chooseStep(s)
-}
-
+// chooseStep returns the step that the options select, or nil if no step is known yet.
 func (p *printer) chooseStep(s *snapshot) (*step, error) {
 	steps := s.steps()
 	if len(steps) == 0 {

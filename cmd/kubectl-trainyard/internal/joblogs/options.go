@@ -22,6 +22,9 @@ type Clients struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Clock      clock.Clock
+	// Gateway returns clients that lead through the gateway of the hub, for jobs whose pods are on workers. Its error says
+	// why there are none.
+	Gateway func(context.Context) (Clients, error)
 }
 
 // Streams are the outputs: logs go to Out, and remarks about them to ErrOut.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,11 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
 var (
-	trainJobs = v1alpha1.SchemeGroupVersion.WithResource("trainjobs")
+	trainJobs = trainer.SchemeGroupVersion.WithResource("trainjobs")
 	jobSets   = jobsetv1alpha2.SchemeGroupVersion.WithResource("jobsets")
 )
 
@@ -31,6 +33,8 @@ type reader struct {
 	clients Clients
 	job     types.NamespacedName
 	context string // for messages; may be empty
+	// elsewhere is true if the pods of the job are on a worker, and the clients lead through the gateway. find sets it.
+	elsewhere bool
 }
 
 // Jobs returns the names of the TrainJobs in a namespace.
@@ -57,7 +61,8 @@ func (c Clients) Steps(ctx context.Context, job types.NamespacedName) ([]string,
 
 // Containers returns the names of the containers in a job's pods, sorted.
 func (c Clients) Containers(ctx context.Context, job types.NamespacedName) ([]string, error) {
-	s, err := reader{clients: c, job: job}.read(ctx)
+	r := reader{clients: c, job: job}
+	s, err := r.find(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +75,22 @@ func (c Clients) Containers(ctx context.Context, job types.NamespacedName) ([]st
 	return slices.Compact(names), nil
 }
 
+// find reads the job where its pods are: on this cluster, or through the gateway of the hub. Its error says where they
+// are, if they cannot be reached.
+func (r *reader) find(ctx context.Context) (*snapshot, error) {
+	s, err := r.read(ctx)
+	if err != nil || trainjobs.ManagedBy(s.job) == v1alpha1.ManagedByBuiltIn {
+		return s, err
+	}
+	here := r.clients
+	if r.clients, err = here.Gateway(ctx); err != nil {
+		r.clients = here
+		return nil, r.notHere(ctx, s.job, err)
+	}
+	r.elsewhere = true
+	return r.read(ctx)
+}
+
 func (r reader) read(ctx context.Context) (*snapshot, error) {
 	job, err := r.clients.Dynamic.Resource(trainJobs).Namespace(r.job.Namespace).Get(ctx, r.job.Name, metav1.GetOptions{})
 	if err != nil {
@@ -79,10 +100,30 @@ func (r reader) read(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.elsewhere {
+		return r.snapshotElsewhere(ctx, job, pods)
+	}
 	jobSet, known := r.readJobSet(ctx)
 	s, err := newSnapshot(job, jobSet, pods, r.clients.Clock.Now())
 	if err == nil {
 		s.jobSetDeleted = known && s.jobSet == nil
+	}
+	return s, err
+}
+
+// snapshotElsewhere reads where the job is if it has no pods.
+func (r reader) snapshotElsewhere(ctx context.Context, job *unstructured.Unstructured, pods []*corev1.Pod) (*snapshot, error) {
+	var where string
+	if len(pods) == 0 {
+		dispatch, err := r.readDispatch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		where = whereItIs(dispatch)
+	}
+	s, err := newSnapshotElsewhere(job, pods, r.clients.Clock.Now())
+	if err == nil {
+		s.where = where
 	}
 	return s, err
 }
@@ -114,8 +155,13 @@ func isKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
+// podSelector selects the pods of the job. The hub may have a JobSet of the same name that is not the job's.
 func (r reader) podSelector() string {
-	return labels.Set{jobsetv1alpha2.JobSetNameKey: r.job.Name}.String()
+	selector := labels.Set{jobsetv1alpha2.JobSetNameKey: r.job.Name}.String()
+	if r.elsewhere {
+		selector += "," + v1alpha1.LabelCluster
+	}
+	return selector
 }
 
 func (r reader) listPods(ctx context.Context) ([]*corev1.Pod, error) {

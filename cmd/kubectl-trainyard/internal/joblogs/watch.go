@@ -32,6 +32,7 @@ type watcher struct {
 	change        chan struct{}          // closed at the next change; under mu
 	jobSet        *jobsetv1alpha2.JobSet // once it was read; under mu
 	jobSetDeleted bool                   // under mu
+	where         string                 // under mu
 
 	finalOnce sync.Once
 	finalPods []*corev1.Pod
@@ -121,8 +122,15 @@ func (w *watcher) newSnapshot(pods []*corev1.Pod) (*snapshot, error) {
 		}
 	}
 	w.mu.Lock()
-	jobSet, deleted := w.jobSet, w.jobSetDeleted
+	jobSet, deleted, where := w.jobSet, w.jobSetDeleted, w.where
 	w.mu.Unlock()
+	if w.reader.elsewhere {
+		s, err := newSnapshotElsewhere(job, pods, w.reader.clients.Clock.Now())
+		if err == nil {
+			s.where = where
+		}
+		return s, err
+	}
 	s, err := newSnapshot(job, jobSet, pods, w.reader.clients.Clock.Now())
 	if err == nil {
 		s.jobSetDeleted = deleted
@@ -130,8 +138,32 @@ func (w *watcher) newSnapshot(pods []*corev1.Pod) (*snapshot, error) {
 	return s, err
 }
 
-// readJobSet reads the JobSet if it has not been read. It is called when the job or a pod has changed. The JobSet is
-// not watched, because only its spec matters here. The job's status has the rest.
+// readRest reads what is not watched. It is called when the job or a pod has changed.
+func (w *watcher) readRest(ctx context.Context) {
+	if w.reader.elsewhere {
+		w.readWhere(ctx)
+		return
+	}
+	w.readJobSet(ctx)
+}
+
+// readWhere reads where the job is, while it has no pods.
+func (w *watcher) readWhere(ctx context.Context) {
+	var where string
+	if len(w.pods.GetStore().ListKeys()) == 0 {
+		dispatch, err := w.reader.readDispatch(ctx)
+		if err != nil {
+			return // The next change asks again.
+		}
+		where = whereItIs(dispatch)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.where = where
+}
+
+// readJobSet reads the JobSet if it has not been read. The JobSet is not watched, because only its spec matters here.
+// The job's status has the rest.
 func (w *watcher) readJobSet(ctx context.Context) {
 	w.mu.Lock()
 	known := w.jobSet != nil
