@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestLogsThroughTheGateway reads the log of a job on a worker, with the kubeconfig of the hub and with that of the
@@ -27,8 +30,11 @@ func TestLogsThroughTheGateway(t *testing.T) {
 		out    string
 		want   []string
 	}{
-		"Hub":         {reason: "the command finds the gateway", args: []string{"llm", "--token", s.token}, out: "one\n"},
-		"Gateway":     {reason: "the kubeconfig leads there", args: []string{"llm", "--kubeconfig", through}, out: "one\n"},
+		"Hub":     {reason: "the command finds the gateway", args: []string{"llm", "--token", s.token}, out: "one\n"},
+		"Gateway": {reason: "the kubeconfig leads there", args: []string{"llm", "--kubeconfig", through}, out: "one\n"},
+		"Unpublished": {
+			reason: "the kubeconfig is enough", args: []string{"llm", "--kubeconfig", through, "--manager-namespace", "default"}, out: "one\n",
+		},
 		"Certificate": {reason: "it says how to get a token", args: []string{"llm"}, code: 1, want: []string{"takes tokens only", "kubectl create token"}},
 		"Waiting": {
 			reason: "why there is no log yet", args: []string{"undecided", "--token", s.token}, code: 1,
@@ -37,7 +43,7 @@ func TestLogsThroughTheGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.logs.Load()
-			c := s.start(t, append([]string{"logs"}, tc.args...)...)
+			c := start(t, append([]string{"logs", "-n", s.namespace, "--manager-namespace", s.namespace}, tc.args...)...)
 			if code := c.wait(t); code != tc.code || c.out.String() != tc.out {
 				t.Errorf("%s: exit code %d, stdout %q, stderr %q", tc.reason, code, &c.out, &c.err)
 			}
@@ -60,6 +66,19 @@ func TestLogsThroughTheGateway(t *testing.T) {
 		patch(t, trainJobs, s.namespace, "llm", `{"status":{"conditions":[{"type":"Complete","status":"True","reason":"AllJobsCompleted","message":"",
 			"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "status")
 		wantEnd(t, c, "one\ntwo\n", `TrainJob "llm" is Complete`)
+	})
+	t.Run("FollowAMove", func(t *testing.T) { // The next attempt has another JobSet, and nothing is known of the steps in between.
+		dispatched(t, s.namespace, "moves", "h100")
+		j := job{name: "moves", namespace: s.worker, runtime: "fails", annotations: map[string]string{logOf: "one", runFor: forever}}
+		j.create(t)
+		c := s.start(t, "logs", "moves", "-f", "--token", s.token)
+		c.awaitOut(t, "one\n")
+		check.Must(t, world.dynamic.Resource(trainJobs).Namespace(s.worker).Delete(t.Context(), "moves", metav1.DeleteOptions{}))
+		c.awaitErr(t, `waiting: TrainJob "moves" has no pods yet: it is on worker "h100"`)
+		j.annotations[logOf] = "two"
+		j.create(t)
+		c.awaitOut(t, "one\ntwo\n")
+		c.awaitErr(t, `TrainJob "moves" was started again on worker`)
 	})
 	t.Run("FollowFromTheWaitingList", func(t *testing.T) {
 		c := s.start(t, "logs", "undecided", "-f", "--token", s.token)

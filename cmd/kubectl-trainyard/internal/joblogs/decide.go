@@ -243,6 +243,9 @@ func newSnapshotElsewhere(job *unstructured.Unstructured, pods []*corev1.Pod, no
 	return s, err
 }
 
+// isBetweenAttempts says whether nothing may be known of the job's steps because it has left a worker, and goes on.
+func (s *snapshot) isBetweenAttempts() bool { return s.elsewhere && s.end() == nil }
+
 // end returns the condition with which the job has ended, or nil.
 func (s *snapshot) end() *metav1.Condition {
 	if s.job == nil {

@@ -207,6 +207,12 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		steps := s.steps()
 		at := slices.IndexFunc(steps, func(s step) bool { return s.name == f.step })
+		if at < 0 && s.isBetweenAttempts() {
+			if err := awaitChange(ctx, changed); err != nil {
+				return err
+			}
+			continue
+		}
 		if at < 0 { // The job and its pods are deleted.
 			return nil
 		}
@@ -223,11 +229,18 @@ func (f *follower) follow(ctx context.Context) error {
 		if isOver(s, steps[at], f.node) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-changed:
+		if err := awaitChange(ctx, changed); err != nil {
+			return err
 		}
+	}
+}
+
+func awaitChange(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-changed:
+		return nil
 	}
 }
 

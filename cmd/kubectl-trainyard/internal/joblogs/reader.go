@@ -33,7 +33,7 @@ type reader struct {
 	clients Clients
 	job     types.NamespacedName
 	context string // for messages; may be empty
-	// elsewhere is true if the pods of the job are on a worker, and the clients lead through the gateway. find sets it.
+	// elsewhere is true if the pods of the job are on a worker. find sets it, and makes the clients lead through the gateway.
 	elsewhere bool
 }
 
@@ -82,12 +82,15 @@ func (r *reader) find(ctx context.Context) (*snapshot, error) {
 	if err != nil || trainjobs.ManagedBy(s.job) == v1alpha1.ManagedByBuiltIn {
 		return s, err
 	}
-	here := r.clients
-	if r.clients, err = here.Gateway(ctx); err != nil {
-		r.clients = here
+	r.elsewhere = true
+	if s, err = r.read(ctx); err != nil || len(s.pods) > 0 {
+		return s, err // The kubeconfig leads through a gateway.
+	}
+	through, err := r.clients.Gateway(ctx)
+	if err != nil {
 		return nil, r.notHere(ctx, s.job, err)
 	}
-	r.elsewhere = true
+	r.clients = through
 	return r.read(ctx)
 }
 

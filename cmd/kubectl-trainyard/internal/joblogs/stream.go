@@ -43,6 +43,9 @@ func (f *follower) stream(ctx context.Context, of *run, first bool) error {
 		if err == nil && !running {
 			return nil
 		}
+		if apierrors.IsNotFound(err) && f.following.reader.elsewhere {
+			return nil // The job has left the worker.
+		}
 		if !running && tries >= triesAfterEnd {
 			f.following.out.say(of.pod.Name, fmt.Sprintf("the log of pod %q cannot be read: %v", of.pod.Name, err))
 			return nil
