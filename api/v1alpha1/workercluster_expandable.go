@@ -83,10 +83,10 @@ func (e *ExpandableNodes) Recognizes(labels map[string]string) bool {
 type AddNodes string
 
 const (
-	// AddNodesLast: only where no worker has room on nodes that are there.
+	// AddNodesLast lets jobs get such nodes only where no worker has room on nodes that are there.
 	AddNodesLast AddNodes = "Last"
-	// AddNodesByScore: the scores of the policy decide, whether nodes are there or not.
+	// AddNodesByScore lets the scores of the policy decide, whether nodes are there or not.
 	AddNodesByScore AddNodes = "ByScore"
-	// AddNodesNever: only nodes that are there count.
+	// AddNodesNever lets only nodes count that are there.
 	AddNodesNever AddNodes = "Never"
 )
