@@ -178,10 +178,15 @@ func (f *filters) expansionOn(w *Worker) *expansion {
 	if f.expansions == nil {
 		f.expansions = map[v1alpha1.ClusterName]*expansion{}
 	}
-	if f.expansions[w.Name] == nil {
-		f.expansions[w.Name] = f.gangOn(w).expansion(w)
+	known := f.expansions[w.Name]
+	if known == nil {
+		known = f.gangOn(w).expansion(w)
+		f.expansions[w.Name] = known
 	}
-	return f.expansions[w.Name]
+	if known.nodes == 0 {
+		return nil // fits has missed that pods of several kinds have places on nodes that are there.
+	}
+	return known
 }
 
 // expansion places the gang on the worker, and counts the nodes that are not there. Afterwards it is bound to the
@@ -252,7 +257,7 @@ func (e *expansion) String() string {
 	}
 	words := "would add " + strings.Join(pools, " and ")
 	if e.price > 0 {
-		words += fmt.Sprintf(" for %g per hour", e.price)
+		words += fmt.Sprintf(" for %.6g per hour", e.price)
 	}
 	return words
 }

@@ -45,21 +45,24 @@ type counts struct {
 	kueue v1alpha1.KueueCapacity
 	// ignored resources do not count.
 	ignored []v1alpha1.ExtendedResourceName
-	// expandable are the nodes that the worker adds when pods need them, as of a generation. Without any it is 0.
+	// expandable are the nodes that the worker adds when pods need them, of a WorkerCluster as of a generation. Both are
+	// zero if there are none.
 	expandable []v1alpha1.ExpandableNodes
+	uid        types.UID
 	generation int64
 }
 
 func countsOf(worker *v1alpha1.WorkerCluster) counts {
 	c := counts{kueue: worker.Spec.Kueue.Capacity, ignored: worker.Spec.IgnoredResources, expandable: worker.Spec.Expandable}
 	if len(c.expandable) > 0 {
-		c.generation = worker.Generation
+		c.uid, c.generation = worker.UID, worker.Generation
 	}
 	return c
 }
 
 func (c counts) equal(other counts) bool {
-	return c.kueue == other.kueue && slices.Equal(c.ignored, other.ignored) && c.generation == other.generation
+	return c.kueue == other.kueue && slices.Equal(c.ignored, other.ignored) &&
+		c.uid == other.uid && c.generation == other.generation
 }
 
 func newFreeNodes(
