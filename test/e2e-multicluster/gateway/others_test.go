@@ -6,7 +6,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -203,5 +202,5 @@ func TestFinishedJob(t *testing.T) {
 		pod = pods[0].Name
 	})
 	check.Equal(t, "result\n", viewer.kubectl(t.Context(), "logs", pod).out, "log")
-	contains(t, viewer.kubectl(t.Context(), "get", "pods").out, fmt.Sprintf("%s   0/1     Completed", pod))
+	contains(t, strings.Join(strings.Fields(viewer.kubectl(t.Context(), "get", "pods").out), " "), pod+" 0/1 Completed")
 }
