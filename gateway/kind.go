@@ -69,14 +69,14 @@ func wantedOf(info *apirequest.RequestInfo, query url.Values) (*wanted, error) {
 	return s, nil
 }
 
-// atWorker returns the label selector for a worker. The worker does not know labelCluster, so the requirements on it are
+// atWorker returns the label selector for a worker. The worker does not know v1alpha1.LabelCluster, so the requirements on it are
 // checked here. ok is false if they leave the worker out.
 func (s *wanted) atWorker(name v1alpha1.ClusterName, more ...labels.Requirement) (selector string, ok bool) {
 	all := labels.NewSelector()
 	for _, requirement := range s.labels {
-		if requirement.Key() != labelCluster {
+		if requirement.Key() != v1alpha1.LabelCluster {
 			all = all.Add(requirement)
-		} else if !requirement.Matches(labels.Set{labelCluster: string(name)}) {
+		} else if !requirement.Matches(labels.Set{v1alpha1.LabelCluster: string(name)}) {
 			return "", false
 		}
 	}

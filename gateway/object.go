@@ -13,9 +13,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// labelCluster is on the pods and Events that come from a worker. It has the worker's name.
-const labelCluster = v1alpha1.KeyPrefix + "cluster"
-
 // fields are a JSON object of which only some fields are looked at. The others stay as they came: a worker can be newer
 // than this gateway.
 type fields map[string]json.RawMessage
@@ -87,7 +84,7 @@ func (o *object) mark(name v1alpha1.ClusterName, version string) error {
 		if err := metadata.set("resourceVersion", version); err != nil {
 			return err
 		}
-		return metadata.edit("labels", func(labels fields) error { return labels.set(labelCluster, string(name)) })
+		return metadata.edit("labels", func(labels fields) error { return labels.set(v1alpha1.LabelCluster, string(name)) })
 	})
 }
 
