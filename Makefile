@@ -17,6 +17,10 @@ export GOFLAGS := $(shell source hack/flags.sh; echo "$$GOFLAGS")
 BENCH ?= .
 PKG ?= ./...
 
+# Of make test-fit.
+RELEASE ?= 1.37
+CASES ?= 50
+
 .PHONY: help
 help: ## Show this help
 	@printf 'Usage: make TARGET\n'
@@ -149,6 +153,15 @@ test-faults-broken: build controlplane ## Break one promise after the other, and
 .PHONY: test-upgrade
 test-upgrade: build controlplane ## Upgrade a hub and workers with jobs from an older version, and go back (UPGRADE_FROM=commit)
 	hack/upgrade.sh
+
+.PHONY: test-versions
+test-versions: build controlplane helm ## Run the end-to-end tests with hubs and workers of several Kubernetes releases (VERSIONS="HUB:WORKER ...")
+	hack/versions.sh $(VERSIONS)
+
+.PHONY: test-fit
+test-fit: ## Compare our fit with what the scheduler of another Kubernetes release does (RELEASE=1.37 CASES=50)
+	hack/build-controlplane.sh $(RELEASE)
+	TRAINYARD_RELEASE=$(RELEASE) go test ./test/fit -cases $(CASES) -timeout 60m -v
 
 .PHONY: test-kueue
 test-kueue: build controlplane ## Run the tests with a real Kueue on the hub and on workers, which is built first (minutes when cold)

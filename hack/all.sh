@@ -4,7 +4,7 @@
 
 # Runs every suite of tests, in rows side by side, and reports what each took:
 #
-#   hack/all.sh [verify] [bench-smoke]     # with these steps, too
+#   hack/all.sh [verify] [bench-smoke] [test-fit]     # with these steps, too
 #
 # Tests whose inputs have not changed since they passed are not run again: Go's cache has their results ("go clean -testcache"
 # empties it). Tests on clusters wait for half of their time, so four rows keep two cores busy. ROWS=1 runs one row after the
@@ -27,11 +27,14 @@ read_cpu() {
 
 clock() { printf '%dm%02ds' $(($1 / 60)) $(($1 % 60)); }
 
-# Runs steps, one after the other, and adds a line for each to the report. verify and bench-smoke run only if asked for.
+# Steps that run only if asked for.
+optional=' verify bench-smoke test-fit '
+
+# Runs steps, one after the other, and adds a line for each to the report.
 run() {
   local step start before result line
   for step in "$@"; do
-    [[ $step != verify && $step != bench-smoke || $also == *" $step "* ]] || continue
+    [[ $optional != *" $step "* || $also == *" $step "* ]] || continue
     printf '\n=== %s\n' "$step"
     start=$SECONDS
     read_cpu
@@ -59,7 +62,7 @@ run build controlplane helm
 built=(-o build -o controlplane -o helm) # Two steps at the same time must not build them again.
 # The three rows on clusters take about the same time. The tests without clusters use what is left.
 PACKAGES=2 row e2e test-e2e bench-smoke test-contract
-PACKAGES=1 row concurrent test-concurrent test-soak
+PACKAGES=1 row concurrent test-concurrent test-soak test-fit
 row unit verify test-unit test-harness
 PACKAGES=2 run test-integration
 for each in "${rows[@]}"; do

@@ -42,6 +42,7 @@ var sections = []section{
 	metrics(agentMetrics),
 	{"docs/policy.md", "scores", "dispatch/score.go", scores},
 	{"docs/install.md", "accelerators", "dispatch/accelerators/rows.go", acceleratorRows},
+	{"docs/install.md", "releases", releaseResults, releases},
 }
 
 func main() {

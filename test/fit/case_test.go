@@ -205,11 +205,6 @@ func (s *scene) gang(r *rand.Rand, i int) gang {
 		}
 		container.Ports = []corev1.ContainerPort{port}
 	}
-	if r.IntN(4) == 0 { // More than all containers may want. What the pod requests then is another matter in each release.
-		pod.Resources = &corev1.ResourceRequirements{
-			Limits: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(9+r.IntN(4)), resource.DecimalSI)},
-		}
-	}
 	container.Resources = corev1.ResourceRequirements{Requests: requests, Limits: limits}
 	pod.Containers = []corev1.Container{container}
 	return gang{count: 1 + r.IntN(4), pod: pod}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -77,6 +78,16 @@ func (s *Suite) Edit(t testing.TB, worker string, change func(*v1alpha1.WorkerCl
 		change(object)
 		g.Expect(s.Hub.Update(context.Background(), object)).To(gomega.Succeed())
 	})
+}
+
+// Needs skips a test if a worker has an older Kubernetes release than the test needs.
+func (s *Suite) Needs(t testing.TB, worker, release string) {
+	t.Helper()
+	found, err := s.Yard.Workers[worker].Version()
+	check.Must(t, err)
+	if version.MustParseGeneric(found).LessThan(version.MustParseGeneric(release)) {
+		t.Skipf("the worker %s has Kubernetes %s, and this takes %s", worker, found, release)
+	}
 }
 
 // Cordon says whether a worker gets no new jobs. A worker that gets none does so until the test ends.

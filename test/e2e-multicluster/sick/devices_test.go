@@ -27,6 +27,7 @@ const npu = corev1.ResourceName("example.com/npu")
 // TestDevices: devices that a driver publishes fill up, and become free, and a sick one does not count.
 func TestDevices(t *testing.T) {
 	t.Parallel()
+	y.Needs(t, east, "1.36") // Older API servers drop a class's extended resource.
 	publish(t, "npu", 0, string(npu))
 	submit := func(name string, count string) *trainer.TrainJob {
 		is := sickness{at: east, change: func(job *trainer.TrainJob) {
@@ -55,6 +56,7 @@ func TestDevices(t *testing.T) {
 // TestClaims: devices that pods claim by a template fill up, and become free. A job whose template is missing is not sent.
 func TestClaims(t *testing.T) {
 	t.Parallel()
+	y.Needs(t, east, "1.34")
 	publish(t, "tpu", 1, "")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}
 	check.Must(t, client.IgnoreAlreadyExists(y.Workers[east].Create(t.Context(), namespace)))
