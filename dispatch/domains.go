@@ -285,7 +285,7 @@ func (f *filters) lackDomain(w *Worker) string {
 	}
 	value := f.nearestDomain(w)
 	switch {
-	case len(n.populated()) == 0:
+	case len(populated(n)) == 0:
 		return "the worker has no node that takes pods"
 	case len(f.search(w).values(n).values) == 0:
 		return fmt.Sprintf("no node has the label %s of the job's topology", t.Label)

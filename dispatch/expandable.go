@@ -73,7 +73,7 @@ func (n *Nodes) Present() *Nodes {
 
 // setPresent keeps the nodes of Present. It is a part of setRows, whose rows are sorted: the nodes that are not there
 // come last.
-func (n *Nodes) setPresent(rows []row) {
+func setPresent(n *Nodes, rows []row) {
 	n.there = nil
 	classes := len(n.classes)
 	for classes > 0 && n.classes[classes-1].added != "" {
@@ -95,7 +95,7 @@ func (n *Nodes) setPresent(rows []row) {
 }
 
 // canAdd says whether some of the nodes are not there.
-func (n *Nodes) canAdd() bool { return n != nil && n.there != nil }
+func canAdd(n *Nodes) bool { return n != nil && n.there != nil }
 
 // cost is what it costs to put pods on a node.
 type cost uint8
@@ -172,7 +172,7 @@ type addedNodes struct {
 // expansionOn returns the nodes that the worker would add for a job that fits there, nil if it fits on nodes that are
 // there. Nodes for which other jobs wait already count too. Which nodes really come, the worker's autoscaler decides.
 func (f *filters) expansionOn(w *Worker) *expansion {
-	if !w.Nodes.canAdd() {
+	if !canAdd(w.Nodes) {
 		return nil
 	}
 	if f.expansions == nil {
@@ -180,7 +180,7 @@ func (f *filters) expansionOn(w *Worker) *expansion {
 	}
 	known := f.expansions[w.Name]
 	if known == nil {
-		known = f.gangOn(w).expansion(w)
+		known = expansionOf(f.gangOn(w), w)
 		f.expansions[w.Name] = known
 	}
 	if known.nodes == 0 {
@@ -189,9 +189,9 @@ func (f *filters) expansionOn(w *Worker) *expansion {
 	return known
 }
 
-// expansion places the gang on the worker, and counts the nodes that are not there. Afterwards it is bound to the
+// expansionOf places the gang on the worker, and counts the nodes that are not there. Afterwards it is bound to the
 // nodes.
-func (g *gang) expansion(w *Worker) *expansion {
+func expansionOf(g *gang, w *Worker) *expansion {
 	n := withPorts(w.Nodes, g.hostPorts)
 	g.bind(n)
 	defer g.bind(w.Nodes)

@@ -195,7 +195,7 @@ func (f *filters) check(w *Worker) filterResult {
 // fits says whether the gang fits on what the worker has free, in a domain if it requires one. If it fits without nodes
 // that the worker would have to add, the worker has only the others from then on: w must belong to the caller.
 func (f *filters) fits(w *Worker) bool {
-	if !w.Nodes.canAdd() {
+	if !canAdd(w.Nodes) {
 		return f.fitsNow(w)
 	}
 	all := w.Nodes
@@ -276,7 +276,7 @@ func (f *filters) reason(w *Worker, r filterResult) string {
 // lacksDomain says whether the worker has nodes, and none that could be the domain of the job.
 func (f *filters) lacksDomain(w *Worker) bool {
 	return f.job.Topology.IsRequired() && f.choices[w.Name] != nil && f.job.avoids(w.Name) == "" &&
-		len(w.Nodes.populated()) > 0 && f.nearestDomain(w) == ""
+		len(populated(w.Nodes)) > 0 && f.nearestDomain(w) == ""
 }
 
 // mismatched says whether no end of jobs would help the job on the worker, see gang.mismatched.

@@ -123,7 +123,7 @@ func TestShortAgainstReference(t *testing.T) {
 		for i := range g.phases {
 			for j := range g.phases[i].pods {
 				p := &g.phases[i].pods[j]
-				takes := n.populated()
+				takes := populated(n)
 				if n.roomOn(takes, p.bound, p.need) >= p.need {
 					continue
 				}

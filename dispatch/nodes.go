@@ -227,7 +227,7 @@ func (n *Nodes) setRows(rows []row) {
 			n.columns = append(n.columns, n.row(r)[col])
 		}
 	}
-	n.setPresent(rows)
+	setPresent(n, rows)
 }
 
 // Groups returns the nodes as groups. Each group occurs once, in an order that depends only on the content.

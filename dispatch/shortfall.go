@@ -100,7 +100,7 @@ func (g *gang) list(pod []demand) string {
 // lack says why pods do not fit even alone. It names the first cause that it finds: node selector and affinity,
 // resources that no matching node has, taints, free amounts.
 func (g *gang) lack(n *Nodes, p *pods) string {
-	all := n.populated()
+	all := populated(n)
 	if len(all) == 0 {
 		return "the worker has no node that takes pods"
 	}
@@ -142,7 +142,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		slices.Sort(taints)
 		return "every " + nodes + " has taint " + list(slices.Compact(taints), " or ")
 	}
-	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + n.addedNote(takes) +
+	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes)) + addedNote(n, takes) +
 		g.portsNote(n, p, takes)
 }
 
@@ -215,7 +215,7 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 // mismatched is true if the nodes cannot take some of the pods even if nothing else ran there, so that neither ends of
 // jobs nor more nodes of these kinds would help: no node matches the pods and has all resources that they request.
 func (g *gang) mismatched(n *Nodes) bool {
-	all := n.populated()
+	all := populated(n)
 	if len(all) == 0 || n.queued().only() {
 		return false
 	}
@@ -333,7 +333,7 @@ func nodesNote(p *pods, count, tainted int64) string {
 }
 
 // addedNote says how many of the nodes of some classes are not there.
-func (n *Nodes) addedNote(classes []int) string {
+func addedNote(n *Nodes, classes []int) string {
 	added := n.in(slices.DeleteFunc(slices.Clone(classes), func(c int) bool { return n.classes[c].added == "" }))
 	if added == 0 {
 		return ""
@@ -343,7 +343,7 @@ func (n *Nodes) addedNote(classes []int) string {
 
 func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }
 
-func (n *Nodes) populated() []int {
+func populated(n *Nodes) []int {
 	var populated []int
 	if n != nil {
 		for i := range n.classes {
