@@ -112,6 +112,11 @@ test-race: controlplane ## Run test-integration with the race detector, too
 test-contract: controlplane ## Run the Kubeflow Trainer's integration tests against our controller and webhooks
 	hack/contract.sh
 
+.PHONY: test-s3
+test-s3: ## Run the tests of the log archive against a real S3 server, which is built from Go modules (minutes when cold)
+	cd test/s3 && GOWORK=off go build -o ../../bin/versitygw github.com/versity/versitygw/cmd/versitygw
+	cd test/s3 && GOWORK=off go test ./...
+
 .PHONY: test-e2e
 test-e2e: build controlplane helm ## Run the tests of whole processes on a hub and workers
 	hack/test.sh e2e

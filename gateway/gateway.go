@@ -24,9 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/logarchive"
 )
 
-// Options of a Gateway. All are required.
+// Options of a Gateway. All but Archive are required.
 type Options struct {
 	// Config says where the hub's API server is. Its credentials are not used: every request has its caller's.
 	Config *rest.Config
@@ -42,6 +43,8 @@ type Options struct {
 	HubID types.UID
 	// Clock of this process.
 	Clock clock.WithTicker
+	// Archive has the logs of pods that are gone. Nil: there is none.
+	Archive *logarchive.Archive
 	// Logger gets a line for each stream.
 	Logger logr.Logger
 }
@@ -59,6 +62,7 @@ type Gateway struct {
 	lists   *shared
 	// limits count streams by user, and listing counts lists by caller.
 	limits, listing *limits
+	archived        *archived
 }
 
 // New returns a Gateway that works until ctx ends.
@@ -74,6 +78,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		workers: newWorkers(o.Hub, o.Loader, o.Clock, o.AnswerTimeout), copies: newCopies(o.Hub, string(o.HubID), o.Clock), places: newPlaces(),
 		lists:  newShared(o.AnswerTimeout),
 		limits: newLimits(maxStreamsOfUser, maxStreams, openStreams), listing: newLimits(maxListsOfCaller, maxLists, nil),
+	}
+	if o.Archive != nil {
+		g.archived = &archived{store: o.Archive, hub: h, access: g.access, copies: g.copies, limits: g.limits, log: o.Logger}
 	}
 	if err := g.places.follow(ctx, o.Caches); err != nil {
 		return nil, err

@@ -161,6 +161,8 @@ func (g *Gateway) getPod(w http.ResponseWriter, r *http.Request, c *caller, info
 	}
 	found, refused := g.locate(q.ctx, c, info, q.form.accept, include)
 	switch {
+	case found == nil && g.archived.pod(w, q):
+		return
 	case refused != nil:
 		fail(w, refused)
 		return

@@ -67,6 +67,8 @@ func (g *Gateway) connect(
 	}
 	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
 	switch {
+	case found == nil && g.archived.logOf(w, r, c, info):
+		return
 	case refused != nil:
 		fail(w, refused)
 		return

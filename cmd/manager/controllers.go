@@ -29,6 +29,7 @@ import (
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/logarchive"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -49,6 +50,8 @@ type wiring struct {
 	placer   *placement.Reconciler
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
+	// logs is nil without an archive of logs.
+	logs *logarchive.Archive
 }
 
 // addControllers makes the parts of the manager, connects them and adds them to mgr.
@@ -85,7 +88,14 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	w.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {
 		w.members.Enqueue(mirrorName, worker, key)
 	}, clock.RealClock{})
-	w.members = perworker.NewSet(mgr.GetCache(), log, w.perWorkerControllers()...)
+	if w.logs, err = o.logArchive.newLogArchive(); err != nil {
+		return err
+	}
+	more, err := w.logControllers()
+	if err != nil {
+		return err
+	}
+	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)
 	return errors.Join(
 		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),

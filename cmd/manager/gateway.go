@@ -129,7 +129,7 @@ func (w *wiring) addGateway(ctx context.Context) error {
 	}
 	config := w.options.UnwrappedConfig()
 	handler, err := gateway.New(ctx, gateway.Options{
-		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, AnswerTimeout: w.options.gateway.timeout, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
+		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, Archive: w.logs, AnswerTimeout: w.options.gateway.timeout, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
 		Loader: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
 	})
 	if err != nil {

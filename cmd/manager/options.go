@@ -55,6 +55,7 @@ type options struct {
 	kueueAdmissionCheck bool
 	clusterProfiles     clusterProfileOptions
 	archive             archiveOptions
+	logArchive          logArchiveOptions
 	webhooks            webhookserver.Options
 	gateway             gatewayOptions
 }
@@ -79,6 +80,7 @@ func defaultOptions() options {
 		deletionGrace:       failover.DefaultDeletionGrace,
 		webhooks:            webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
 		gateway:             gatewayOptions{address: "0", timeout: gateway.DefaultAnswerTimeout},
+		logArchive:          logArchiveOptions{size: "1Mi"},
 	}
 }
 
@@ -135,6 +137,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 			kueue.CheckController+". It takes Kueue on the hub, and the rights of config/kueue-admission-check.")
 	o.clusterProfiles.addFlags(fs)
 	o.archive.addFlags(fs)
+	o.logArchive.addFlags(fs)
 	o.webhooks.AddFlags(fs, webhookWords)
 	o.gateway.addFlags(fs)
 }
@@ -155,7 +158,7 @@ func (o *options) validate() error {
 	if messages := validation.IsDNS1123Label(o.namespace); len(messages) > 0 {
 		fault("--namespace is %q: %s", o.namespace, messages[0])
 	}
-	for _, err := range []error{o.validateNamespaces(), o.parseAccelerators(), o.clusterProfiles.validate(), o.archive.validate()} {
+	for _, err := range []error{o.validateNamespaces(), o.parseAccelerators(), o.clusterProfiles.validate(), o.archive.validate(), o.logArchive.validate()} {
 		if err != nil {
 			faults = multierror.Append(faults, err)
 		}

@@ -204,6 +204,15 @@ func TestBadValues(t *testing.T) {
 			values: "hub.args={--leader-elect=false}",
 			want:   `hub.args has "--leader-elect=false": leave it out`,
 		},
+		"LogsNowhere": {
+			values: "hub.args={--log-archive-dir=/logs}",
+			want:   `hub.args has "--log-archive-dir=/logs", and hub.volumeMounts is empty`,
+		},
+		"LogsNotShared": {
+			values: "hub.replicas=2,hub.args={--log-archive-dir=/logs},hub.volumeMounts[0].name=logs,hub.volumeMounts[0].mountPath=/logs," +
+				"hub.volumes[0].name=logs,hub.volumes[0].emptyDir.sizeLimit=1Gi",
+			want: `the 2 replicas do not share volume "logs"`,
+		},
 		"NoElectionOfAgents": { // So would two agents, with one replica during an update.
 			values: asAgent + ",workerAgent.replicas=1,workerAgent.args={--v=1,--leader-elect=F}",
 			want:   `workerAgent.args has "--leader-elect=F": leave it out`,

@@ -1,0 +1,154 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logarchive
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// TestEnded: the logs of a job are there when its copy is gone, and when the job is gone, for who may read them.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	job := submit(t, yard.Job{Name: "ended", Nodes: 2, RunFor: "2s"}, east, map[string]string{clusters.LogAnnotation: "one\ntwo\nthree"})
+	pods := runs(t, east, job)
+	pod := pods[0].Name
+	gone(t, east, job)
+	read := func() {
+		t.Helper()
+		for name, tc := range map[string]struct {
+			args []string
+			want string
+		}{
+			"Whole":     {args: []string{"logs", pod}, want: "one\ntwo\nthree\n"},
+			"Second":    {args: []string{"logs", pods[1].Name}, want: "one\ntwo\nthree\n"},
+			"Tail":      {args: []string{"logs", pod, "--tail=1"}, want: "three\n"},
+			"Limit":     {args: []string{"logs", pod, "--limit-bytes=5"}, want: "one\nt"},
+			"Container": {args: []string{"logs", pod, "-c", "node"}, want: "one\ntwo\nthree\n"},
+			"Follow":    {args: []string{"logs", "-f", pod}, want: "one\ntwo\nthree\n"},
+		} {
+			r := viewer.kubectl(t, tc.args...)
+			check.Equal(t, tc.want, r.out, "%s: %s", name, r)
+			contains(t, r.err, `from the log archive: attempt 1 of TrainJob ended on worker "east", Complete`, "the whole log")
+		}
+	}
+	read()
+	for name, tc := range map[string]struct {
+		by   *user
+		args []string
+		want string
+	}{
+		"Stranger":  {stranger, []string{"logs", pod, "-n", team}, "forbidden"},
+		"Elsewhere": {stranger, []string{"logs", pod}, "not found"},
+		"Get":       {viewer, []string{"get", "pod", pod}, "not found"},
+		"Unknown":   {viewer, []string{"logs", pod, "-c", "nobody"}, "nobody"},
+		"Previous":  {viewer, []string{"logs", pod, "-p"}, "not in the log archive"},
+		"NoSuchPod": {viewer, []string{"logs", "ended-node-0-0-nobody"}, "the logs of these pods are kept: "},
+		"ByJob":     {viewer, []string{"logs", "ended"}, pod},
+	} {
+		r := tc.by.kubectl(t, tc.args...)
+		check.Equal(t, true, r.failed, "%s: %s", name, r)
+		contains(t, r.err, tc.want)
+	}
+	check.Must(t, y.Hub.Delete(t.Context(), job))
+	y.Eventually(t, func(g gomega.Gomega) {
+		err := y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job.DeepCopy())
+		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue())
+	})
+	read()
+}
+
+// TestLongLog: of a long log the end is kept, in whole lines, and a warning says that the start is not.
+func TestLongLog(t *testing.T) {
+	t.Parallel()
+	job := submit(t, yard.Job{Name: "long", RunFor: "2s"}, east, map[string]string{
+		clusters.LogSizeAnnotation: "3Mi", clusters.LogAnnotation: "the end",
+	})
+	pod := runs(t, east, job)[0].Name
+	gone(t, east, job)
+	r := viewer.kubectl(t, "logs", pod)
+	contains(t, r.err, "what the container printed before is cut")
+	if !strings.HasSuffix(r.out, "\nthe end\n") || len(r.out) > size || len(r.out) < size*9/10 {
+		t.Errorf("there are %d bytes, which end so: %q", len(r.out), r.out[max(0, len(r.out)-100):])
+	}
+	for line := range strings.Lines(r.out) {
+		if len(line) != 128 && line != "the end\n" {
+			t.Errorf("a line is cut: %q", line)
+		}
+	}
+}
+
+// TestFails: the log of a job that fails is there, with what it printed last.
+func TestFails(t *testing.T) {
+	t.Parallel()
+	job := submit(t, yard.Job{Name: "fails", RunFor: "2s", Fail: "out of memory"}, east, map[string]string{clusters.LogAnnotation: "step 1\nkilled"})
+	pod := runs(t, east, job)[0].Name
+	gone(t, east, job)
+	r := viewer.kubectl(t, "logs", pod)
+	check.Equal(t, "step 1\nkilled\n", r.out, "log: %s", r)
+	contains(t, r.err, "Failed")
+}
+
+// TestEvicted: a job that is stopped leaves the logs of its attempt, with what it printed while it was stopped.
+func TestEvicted(t *testing.T) {
+	t.Parallel()
+	job := submit(t, yard.Job{Name: "evicted"}, east, map[string]string{
+		clusters.LogAnnotation: "begun", clusters.TerminateForAnnotation: "6s",
+	})
+	pod := runs(t, east, job)[0]
+	y.Eventually(t, func(g gomega.Gomega) {
+		key := client.ObjectKeyFromObject(job)
+		g.Expect(y.Hub.Get(t.Context(), key, job)).To(gomega.Succeed())
+		job.Spec.Suspend = ptr.To(true)
+		g.Expect(y.Hub.Update(t.Context(), job)).To(gomega.Succeed())
+	})
+	y.Eventually(t, func(g gomega.Gomega) {
+		now := &corev1.Pod{}
+		g.Expect(y.Workers[east].Get(t.Context(), client.ObjectKeyFromObject(&pod), now)).To(gomega.Succeed())
+		g.Expect(now.DeletionTimestamp).NotTo(gomega.BeNil())
+		now.Annotations[clusters.LogAnnotation] = "begun\nsaved a checkpoint"
+		g.Expect(y.Workers[east].Update(t.Context(), now)).To(gomega.Succeed())
+	})
+	gone(t, east, job)
+	var r result
+	y.Eventually(t, func(g gomega.Gomega) {
+		r = viewer.kubectl(t, "logs", pod.Name)
+		g.Expect(r.failed).To(gomega.BeFalse())
+	})
+	check.Equal(t, "begun\nsaved a checkpoint\n", r.out, "log: %s", r)
+	contains(t, r.err, "attempt 1 of TrainJob evicted", "Suspended")
+}
+
+// TestFaultWorkerLost: logs that were lost with their worker are said to be lost, and the job's next attempt is kept.
+func TestFaultWorkerLost(t *testing.T) {
+	job := submit(t, yard.Job{Name: "lost"}, "", map[string]string{clusters.LogAnnotation: "begun"})
+	kept := submit(t, yard.Job{Name: "kept", RunFor: "2s"}, west, map[string]string{clusters.LogAnnotation: "ended in time"})
+	at := placeOf(t, job)
+	pod, before := runs(t, at, job)[0].Name, runs(t, west, kept)[0].Name
+	gone(t, west, kept)
+	server := y.Yard.Workers[at].Process("kube-apiserver")
+	check.Must(t, server.Signal(syscall.SIGSTOP))
+	defer func() { check.Must(t, server.Signal(syscall.SIGCONT)) }()
+
+	y.Eventually(t, func(g gomega.Gomega) { g.Expect(y.DispatchOf(g, job).Spec.Attempt).To(gomega.Equal(int32(2))) })
+	check.Equal(t, v1alpha1.OutcomeWorkerLost, y.DispatchOf(gomega.NewWithT(t), job).Status.History[0].Outcome, "outcome")
+	r := viewer.kubectl(t, "logs", pod)
+	check.Equal(t, true, r.failed, "the log of the lost pod: %s", r)
+	contains(t, r.err, "attempt 1 of TrainJob "+team+"/lost", `"`+at+`"`, "lost")
+	t.Logf("%s", r)
+	r = viewer.kubectl(t, "logs", before) // Its worker may be away.
+	check.Equal(t, "ended in time\n", r.out, "the log that was kept: %s", r)
+}
