@@ -86,7 +86,7 @@ func (a *archived) logOf(w http.ResponseWriter, r *http.Request, c *caller, info
 		warn(w, "the log archive keeps no times of lines: the options for them have no effect")
 	}
 	w.Header().Set("Content-Type", "text/plain")
-	_, _ = w.Write(cutLog(text, options)) // The client may have gone.
+	_, _ = w.Write(cutLog(text, options)) //nolint:gosec // It is plain text. The client may have gone.
 	return true
 }
 

@@ -93,7 +93,7 @@ func TestOtherNamespace(t *testing.T) {
 // TestEvilNames: workers choose the names of pods and containers, and none of them leads anywhere else.
 func TestEvilNames(t *testing.T) {
 	path := t.TempDir()
-	a := open(t, filepath.Join(path))
+	a := open(t, path)
 	good := attempt("uid-1", 1)
 	for name, tc := range map[string]struct {
 		of             logarchive.Attempt
