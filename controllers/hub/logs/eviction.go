@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,10 @@ func (r *Reconciler) begin(ctx context.Context, seen observation, decided decisi
 	ctx = log.IntoContext(r.life, log.FromContext(ctx))
 	go func() {
 		defer func() {
+			if value := recover(); value != nil { // What a worker answers must not end the process.
+				log.FromContext(ctx).Error(nil, "Logs of an evicted job are not kept, because of a fault of Trainyard",
+					"panic", value, "stack", string(debug.Stack()))
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			delete(r.followed, a)
