@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -174,7 +175,7 @@ func aboutAttempt(x *logarchive.Index) string {
 func aboutLog(found *logarchive.Found, kept *logarchive.Container) string {
 	x := found.Index
 	words := fmt.Sprintf("from the log archive: attempt %d of TrainJob %s on worker %q, %s, read at %s; ",
-		x.Number, x.Job, x.Worker, x.Reason, x.KeptAt.Format("2006-01-02T15:04:05Z07:00"))
+		x.Number, x.Job, x.Worker, x.Reason, x.KeptAt.Format(time.RFC3339))
 	if kept.Whole {
 		words += "the whole log"
 	} else {
@@ -266,7 +267,7 @@ func podOf(found *logarchive.Found) *corev1.Pod {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kindPod},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.Namespace, Name: kept.Name, UID: kept.UID, Labels: map[string]string{v1alpha1.LabelCluster: string(x.Worker)}, CreationTimestamp: kept.Created,
-			Annotations: map[string]string{annotationArchived: x.KeptAt.Format("2006-01-02T15:04:05Z07:00")},
+			Annotations: map[string]string{annotationArchived: x.KeptAt.Format(time.RFC3339)},
 		},
 		Spec:   corev1.PodSpec{NodeName: kept.Node},
 		Status: corev1.PodStatus{Phase: kept.Phase, Message: fmt.Sprintf("the pod is gone: %s; its logs are in the log archive", x.Reason)},

@@ -31,6 +31,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/logarchive"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -117,6 +118,8 @@ type workerServer struct {
 	evil func(w http.ResponseWriter, r *http.Request) bool
 	// uid is the UID of the JobSet that the pod names.
 	uid string
+	// archive is the gateway's archive of logs. nil: there is none.
+	archive *logarchive.Archive
 }
 
 func metaOf(namespace, name, uid string) metav1.ObjectMeta {
@@ -184,17 +187,19 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	w := &world{hub: newRecorder(t, hubServer), worker: newRecorder(t, s.serve)}
 	scheme := runtime.NewScheme()
 	check.Must(t, v1alpha1.AddToScheme(scheme))
+	check.Must(t, corev1.AddToScheme(scheme))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "ns-1"}}
 	d := &v1alpha1.Dispatch{ObjectMeta: metaOf("team", "job", "dispatch-uid")}
 	d.ResourceVersion = ""
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = "east", workerID, 1
 	d.Spec.TrainJob = v1alpha1.TrainJobReference{Name: "job", UID: "origin-uid"}
 	cluster := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
 	cluster.Status.ClusterID = workerID
-	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(d, cluster).Build()
+	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace, d, cluster).Build()
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	g, err := New(t.Context(), Options{
-		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID, AnswerTimeout: 10 * time.Second,
-		Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID,
+		AnswerTimeout: 10 * time.Second, Archive: s.archive, Clock: clock.RealClock{}, Logger: logr.Discard(),
 	})
 	check.Must(t, err)
 	informer, err := informers.FakeInformerFor(t.Context(), &v1alpha1.Dispatch{})

@@ -164,8 +164,13 @@ func (r *reading) followed(ctx context.Context, worker kubernetes.Interface, s *
 	return end, err
 }
 
-func (r *reading) open(ctx context.Context, worker kubernetes.Interface, s *source, lines int, follow bool) (io.ReadCloser, error) {
-	options := &corev1.PodLogOptions{Container: s.Name, Previous: s.Previous, Follow: follow, TailLines: ptr.To(int64(lines))}
+// open begins to read the last lines of a log.
+func (r *reading) open(
+	ctx context.Context, worker kubernetes.Interface, s *source, lines int, follow bool,
+) (io.ReadCloser, error) {
+	options := &corev1.PodLogOptions{
+		Container: s.Name, Previous: s.Previous, Follow: follow, TailLines: ptr.To(int64(lines)),
+	}
 	return worker.CoreV1().Pods(s.pod.Namespace).GetLogs(s.pod.Name, options).Stream(ctx)
 }
 
@@ -178,7 +183,8 @@ func isFinal(err error) bool {
 func (r *reading) words(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("worker %q does not let Trainyard read logs; an admin of the worker permits it with \"kubectl trainyard join %s\"", r.Cluster, r.Cluster)
+		return fmt.Sprintf("worker %q does not let Trainyard read logs; an admin of the worker permits it with %q",
+			r.Cluster, "kubectl trainyard join "+string(r.Cluster))
 	case apierrors.IsNotFound(err):
 		return "the pod was gone before its log was read"
 	case errors.Is(err, errTime):

@@ -55,7 +55,8 @@ func (o observation) decide(worker v1alpha1.ClusterName) decision {
 	case record.Finished:
 		reason := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchFinished).Reason
 		if !current {
-			return decision{step: miss, reason: reason, words: fmt.Sprintf("the copy on worker %q was deleted before its logs were read", worker)}
+			words := fmt.Sprintf("the copy on worker %q was deleted before its logs were read", worker)
+			return decision{step: miss, reason: reason, words: words}
 		}
 		return decision{step: read, reason: reason}
 	case record.Placed, record.Copied, record.Evicting:
@@ -77,12 +78,14 @@ func (o observation) decide(worker v1alpha1.ClusterName) decision {
 // ended decides about an attempt that is over. Attempts that were evicted have been followed.
 func ended(d *v1alpha1.Dispatch) decision {
 	reason := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored).Reason
+	words := ""
 	switch v1alpha1.Outcome(reason) {
 	case v1alpha1.OutcomeWorkerLost:
-		return decision{step: miss, reason: reason, words: fmt.Sprintf("worker %q was lost with the job before its logs were read", d.Spec.Cluster)}
+		words = fmt.Sprintf("worker %q was lost with the job before its logs were read", d.Spec.Cluster)
 	case v1alpha1.OutcomeCopyDeleted:
-		return decision{step: miss, reason: reason, words: fmt.Sprintf("somebody deleted the copy on worker %q before its logs were read", d.Spec.Cluster)}
+		words = fmt.Sprintf("somebody deleted the copy on worker %q before its logs were read", d.Spec.Cluster)
 	default:
 		return decision{}
 	}
+	return decision{step: miss, reason: reason, words: words}
 }

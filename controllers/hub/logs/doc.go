@@ -12,9 +12,9 @@
 //
 // # What it must not do
 //
-// Nothing waits for the logs. The package writes nothing to hub or worker, and has connections to the workers of its own.
-// So it takes nothing from the budgets by which jobs are placed, ended and fenced. What cannot be read in time is missing,
-// and the index of the attempt says why.
+// Nothing waits for the logs. The package writes nothing to hub or worker, and has connections to the workers of its
+// own. So it takes nothing from the budgets by which jobs are placed, ended and fenced. What cannot be read in time is
+// missing, and the index of the attempt says why.
 //
 // # Bounds
 //

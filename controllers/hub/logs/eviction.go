@@ -21,7 +21,7 @@ import (
 const (
 	// maxFollow bounds how long an attempt is followed that is to end.
 	maxFollow = time.Hour
-	// again is how long to wait until logs are read again: the pods have not ended, or the worker or the archive has failed.
+	// again is how long to wait until logs are read again: the pods have not ended, or worker or archive have failed.
 	again = 5 * time.Second
 )
 
@@ -39,7 +39,7 @@ func (r *Reconciler) begin(ctx context.Context, seen observation, decided decisi
 		return
 	}
 	r.followed[a] = true
-	ctx = log.IntoContext(r.life, log.FromContext(ctx))
+	ctx = log.IntoContext(r.life, log.FromContext(ctx)) // It names the job.
 	go func() {
 		defer func() {
 			if value := recover(); value != nil { // What a worker answers must not end the process.
@@ -53,13 +53,13 @@ func (r *Reconciler) begin(ctx context.Context, seen observation, decided decisi
 		ctx, cancel := context.WithTimeout(ctx, maxFollow)
 		defer cancel()
 		if err := r.followToEnd(ctx, a, copyUID, decided.reason); err != nil {
-			log.FromContext(ctx).Error(err, "Logs of an evicted job are not kept", "trainJob", a.Namespace+"/"+a.Job, "attempt", a.Number)
+			log.FromContext(ctx).Error(err, "Logs of an evicted job are not kept", "attempt", a.Number)
 		}
 	}()
 }
 
-// followToEnd follows the logs of an attempt until its pods have ended. If the eviction is taken back, nothing is closed:
-// the logs are kept when the attempt ends.
+// followToEnd follows the logs of an attempt until its pods have ended. If the eviction is taken back, no index is
+// written: the logs are kept when the attempt ends.
 func (r *Reconciler) followToEnd(ctx context.Context, a logarchive.Attempt, copyUID types.UID, reason string) error {
 	x, err := r.index(ctx, a, reason)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Reconciler) conclude(ctx context.Context, reading *reading, err error) 
 	case errors.Is(err, errNoJobSet):
 		x.Missing = errNoJobSet.Error()
 	default:
-		log.FromContext(ctx).Error(err, "Logs of an evicted job could not be read", "trainJob", x.Namespace+"/"+x.Job, "attempt", x.Number)
+		log.FromContext(ctx).Error(err, "Logs of an evicted job could not be read", "attempt", x.Number)
 		x.Missing = fmt.Sprintf("worker %q did not answer while the job was stopped", r.Cluster)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)

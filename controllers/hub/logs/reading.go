@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -84,7 +85,7 @@ func (r *reading) round(ctx context.Context) error {
 	}
 	logs := logsOf(pods)
 	if len(logs) > maxLogs {
-		r.index.Missing = fmt.Sprintf("the attempt has the logs of %d containers, and only those of %d are kept", len(logs), maxLogs)
+		r.index.Missing = fmt.Sprintf("of %d logs of the attempt only %d are kept", len(logs), maxLogs)
 		logs = logs[:maxLogs]
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout(pods))
@@ -116,12 +117,15 @@ func (r *reading) timeout(pods []corev1.Pod) time.Duration {
 // pods lists the pods of a JobSet whose names are those of its job.
 func (r *reading) pods(ctx context.Context, worker kubernetes.Interface, set types.UID) (pods []corev1.Pod, err error) {
 	options := metav1.ListOptions{
-		LabelSelector: jobsetv1alpha2.JobSetNameKey + "=" + r.index.Job + "," + jobsetv1alpha2.JobSetUIDKey + "=" + string(set), Limit: pageSize,
+		LabelSelector: labels.Set{
+			jobsetv1alpha2.JobSetNameKey: r.index.Job, jobsetv1alpha2.JobSetUIDKey: string(set),
+		}.String(),
+		Limit: pageSize,
 	}
 	for {
 		page, err := worker.CoreV1().Pods(r.index.Namespace).List(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("list the pods of TrainJob %s/%s on worker %q: %w", r.index.Namespace, r.index.Job, r.Cluster, err)
+			return nil, fmt.Errorf("list the pods of a copy on worker %q: %w", r.Cluster, err)
 		}
 		for i := range page.Items {
 			if r.index.Owns(page.Items[i].Name) {
@@ -161,13 +165,18 @@ func indexOf(pod *corev1.Pod) string {
 func logsOfContainer(pod *corev1.Pod, name string, statuses []corev1.ContainerStatus, init bool) (logs []source) {
 	now := source{pod: pod, Container: logarchive.Container{Name: name, Init: init}}
 	at := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
-	if at < 0 || statuses[at].State.Running == nil && statuses[at].State.Terminated == nil && statuses[at].LastTerminationState.Terminated == nil {
+	if at < 0 {
 		now.Missing = notStarted
 		return []source{now}
 	}
-	now.runs = statuses[at].State.Terminated == nil
+	state, last := statuses[at].State, statuses[at].LastTerminationState
+	if state.Running == nil && state.Terminated == nil && last.Terminated == nil {
+		now.Missing = notStarted
+		return []source{now}
+	}
+	now.runs = state.Terminated == nil
 	logs = append(logs, now)
-	if statuses[at].LastTerminationState.Terminated != nil && statuses[at].RestartCount > 0 {
+	if last.Terminated != nil && statuses[at].RestartCount > 0 {
 		logs = append(logs, source{pod: pod, Container: logarchive.Container{Name: name, Init: init, Previous: true}})
 	}
 	return logs
@@ -177,7 +186,10 @@ func logsOfContainer(pod *corev1.Pod, name string, statuses []corev1.ContainerSt
 const notStarted = "the container had not started"
 
 // shown are the labels of pods by which clients find the pods of a job and of its steps.
-var shown = []string{jobsetv1alpha2.JobSetNameKey, jobsetv1alpha2.JobSetUIDKey, jobsetv1alpha2.ReplicatedJobNameKey, jobsetv1alpha2.JobIndexKey, labelIndex}
+var shown = []string{
+	jobsetv1alpha2.JobSetNameKey, jobsetv1alpha2.JobSetUIDKey, jobsetv1alpha2.ReplicatedJobNameKey,
+	jobsetv1alpha2.JobIndexKey, labelIndex,
+}
 
 // describe takes over what clients need to read the logs of a pod.
 func describe(p *logarchive.Pod, pod *corev1.Pod) {

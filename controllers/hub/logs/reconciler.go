@@ -178,7 +178,7 @@ func (r *Reconciler) close(ctx context.Context, x *logarchive.Index) error {
 		return err
 	}
 	r.kept.Add(x.Attempt, true, keptFor)
-	log.FromContext(ctx).Info("Kept logs", "trainJob", x.Namespace+"/"+x.Job, "attempt", x.Number, "pods", len(x.Pods), "missing", x.Missing)
+	log.FromContext(ctx).Info("Kept logs", "attempt", x.Number, "pods", len(x.Pods), "missing", x.Missing)
 	return nil
 }
 
