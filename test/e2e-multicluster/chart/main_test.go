@@ -280,7 +280,19 @@ func (p process) works(t *testing.T) {
 var eventually = check.Within(timeout, poll)
 
 // inventory returns all objects of the cluster, but Events and what the API server writes for itself.
-func inventory(t *testing.T) map[string]bool {
+func inventory(t *testing.T) (objects map[string]bool) {
+	t.Helper()
+	eventually(t, "API server to know which kinds it serves", func(g gomega.Gomega) {
+		var err error
+		objects, err = tryInventory(t)
+		g.Expect(err).To(gomega.Succeed())
+	})
+	return objects
+}
+
+// tryInventory fails if a kind that was listed is not served any more: an API server lists a CRD for a moment after its
+// deletion.
+func tryInventory(t *testing.T) (objects map[string]bool, err error) {
 	t.Helper()
 	var kinds []string
 	for kind := range strings.FieldsSeq(kubectl(t, "api-resources", "--verbs=list", "--output=name", "--cached=false")) {
@@ -289,11 +301,15 @@ func inventory(t *testing.T) map[string]bool {
 		}
 	}
 	const line = "go-template={{range .items}}{{.kind}} {{with .metadata.namespace}}{{.}}/{{end}}{{.metadata.name}}\n{{end}}"
-	objects := map[string]bool{}
-	for object := range strings.Lines(kubectl(t, "get", strings.Join(kinds, ","), "--all-namespaces", "--output", line)) {
+	found, err := cluster.Kubectl(t.Context(), "get", strings.Join(kinds, ","), "--all-namespaces", "--output", line)
+	if err != nil {
+		return nil, err
+	}
+	objects = map[string]bool{}
+	for object := range strings.Lines(string(found)) {
 		objects[strings.TrimSpace(object)] = true
 	}
-	return objects
+	return objects, nil
 }
 
 // expectLeft checks which objects are there now that were not there before.
