@@ -61,7 +61,7 @@ built=()
 run build controlplane helm
 built=(-o build -o controlplane -o helm) # Two steps at the same time must not build them again.
 # The three rows on clusters take about the same time. The tests without clusters use what is left.
-PACKAGES=2 row e2e test-e2e bench-smoke test-contract
+PACKAGES=1 row e2e test-e2e bench-smoke test-contract
 PACKAGES=1 row concurrent test-concurrent test-soak test-fit
 row unit verify test-unit test-harness
 PACKAGES=2 run test-integration

@@ -47,7 +47,7 @@ var (
 			AgentArgs: []string{"--unschedulable-after=3s"},
 			Progress:  yard.Print, HubWebhooks: true,
 		},
-		Timeout: 100 * time.Second,
+		Timeout: 200 * time.Second, // A worker that has not answered in time is asked again after a minute.
 		Poll:    100 * time.Millisecond,
 	}
 	// user is the kubeconfig of somebody who may view the team's namespace on the hub.
