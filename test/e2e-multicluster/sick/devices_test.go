@@ -53,9 +53,9 @@ func TestDevices(t *testing.T) {
 	expectWords(t, submit("four-npus", "4"), "needs a node with 4 example.com/npu free; the most on one node is 1 example.com/npu")
 }
 
-// TestClaims: devices that pods claim by a template fill up, and become free. A job whose template is missing is not sent.
+// TestClaims: devices that pods claim by a template fill up, and become free. A job whose template is missing is not
+// sent. It does not run beside other tests: on a busy machine the worker does not say in time what its pods become.
 func TestClaims(t *testing.T) {
-	t.Parallel()
 	y.Needs(t, east, "1.34")
 	publish(t, "tpu", 1, "")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}
