@@ -88,7 +88,7 @@ func (l *loop) observe() *route {
 		}
 	}
 	if l.opts.Logs && l.seen.logs != permitted {
-		ctx, cancel := context.WithTimeout(l.ctx, l.opts.ProbeTimeout)
+		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
 		l.seen.logs = l.prober.logs(ctx)
 		cancel()
 	}
