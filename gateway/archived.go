@@ -91,10 +91,10 @@ func (a *archived) logOf(w http.ResponseWriter, r *http.Request, c *caller, info
 	return true
 }
 
-// archived searches the archive for a pod that hub and worker do not have. If it is not there, warnings say what is known
-// of its job. ok is false if the archive cannot say anything, or if the hub has the pod.
+// find searches the archive for a pod that hub and worker do not have. If it is not there, warnings say what is known
+// of its job. ok is false if the archive cannot say anything, or unless the hub says that it has no such pod.
 func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, info *apirequest.RequestInfo) (*logarchive.Found, bool) {
-	if !safeNames(info) || a.hub.has(ctx, c, info) {
+	if !safeNames(info) || a.hub.asked(ctx, c, info) != http.StatusNotFound {
 		return nil, false
 	}
 	user, err := a.access.user(ctx, c)

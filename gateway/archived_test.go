@@ -118,3 +118,21 @@ func TestWithoutArchive(t *testing.T) {
 		t.Errorf("the hub received %q", uris)
 	}
 }
+
+// TestArchiveIsNotForPodsOfTheHub: a caller who may read a log and not the pod gets the log of the hub's own pod, and none
+// of the archive in its place.
+func TestArchiveIsNotForPodsOfTheHub(t *testing.T) {
+	w := newWorld(t, &workerServer{evil: withoutPods, archive: archiveOf(t, "ns-1"), hub: func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/"+gonePod):
+			w.WriteHeader(http.StatusForbidden)
+			answerJSON(w, status(http.StatusForbidden, "Forbidden", "forbidden"))
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			_, _ = w.Write([]byte("of the hub\n"))
+		default:
+			hubServer(w, r)
+		}
+	}})
+	a := w.send(t, http.MethodGet, "/api/v1/namespaces/team/pods/"+gonePod+"/log")
+	check.Equal(t, "of the hub\n", a.body, "log")
+}

@@ -78,14 +78,15 @@ func (h *hub) as(c *caller) *server {
 	return &server{name: ofHub, base: h.base, transport: asCaller{caller: c, next: h.requests}}
 }
 
-// has says whether the hub has a pod of this name itself, and shows it to the caller.
-func (h *hub) has(ctx context.Context, c *caller, info *apirequest.RequestInfo) bool {
+// asked asks the hub for a pod of this name as the caller, and returns the code of the answer: 200 if the hub has the pod
+// itself and shows it, 404 if it certainly has none, and 0 if it does not answer.
+func (h *hub) asked(ctx context.Context, c *caller, info *apirequest.RequestInfo) int {
 	res, err := h.as(c).get(ctx, podPath(info, ""), nil, metadataAccept, false)
 	if err != nil {
-		return false
+		return 0
 	}
 	_ = res.Body.Close() // Nobody reads it.
-	return res.StatusCode == http.StatusOK
+	return res.StatusCode
 }
 
 // dispatch reads a Dispatch, nil if there is none.

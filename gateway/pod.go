@@ -67,7 +67,7 @@ func (g *Gateway) locate(
 			continue
 		}
 		said := g.workers.explain(ctx, d.Spec.Cluster, err)
-		if g.hub.has(ctx, c, info) {
+		if g.hub.asked(ctx, c, info) == http.StatusOK {
 			return nil, nil
 		}
 		return nil, unavailable("%v", said)

@@ -116,6 +116,8 @@ func hubServer(w http.ResponseWriter, r *http.Request) {
 type workerServer struct {
 	// evil answers first, and says whether it has answered.
 	evil func(w http.ResponseWriter, r *http.Request) bool
+	// hub answers in the place of hubServer, if it is not nil.
+	hub http.HandlerFunc
 	// uid is the UID of the JobSet that the pod names.
 	uid string
 	// archive is the gateway's archive of logs. nil: there is none.
@@ -184,7 +186,10 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	if s.uid == "" {
 		s.uid = "jobset-uid"
 	}
-	w := &world{hub: newRecorder(t, hubServer), worker: newRecorder(t, s.serve)}
+	if s.hub == nil {
+		s.hub = hubServer
+	}
+	w := &world{hub: newRecorder(t, s.hub), worker: newRecorder(t, s.serve)}
 	scheme := runtime.NewScheme()
 	check.Must(t, v1alpha1.AddToScheme(scheme))
 	check.Must(t, corev1.AddToScheme(scheme))
