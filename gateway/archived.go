@@ -112,7 +112,7 @@ func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, i
 	if err := a.hub.cached.Get(ctx, types.NamespacedName{Name: info.Namespace}, namespace); err != nil {
 		return nil, false
 	}
-	found, err := a.store.Find(ctx, info.Namespace, namespace.UID, info.Name, prefixes(info.Name))
+	found, err := a.store.Find(ctx, info.Namespace, namespace.UID, info.Name, jobsOf(info.Name))
 	if err != nil {
 		a.log.Error(err, "The log archive does not answer")
 		warn(w, "the log archive does not answer")
@@ -122,15 +122,6 @@ func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, i
 		a.warnOfLost(ctx, w, info, found)
 	}
 	return found, true
-}
-
-// prefixes are the names of jobs whose pod can have this name, the longest first. "kubectl logs JOB" asks for the name
-// itself.
-func prefixes(pod string) (names []string) {
-	for at := len(pod); at > 0; at = strings.LastIndexByte(pod[:at], '-') {
-		names = append(names, pod[:at])
-	}
-	return names
 }
 
 // warnOfLost says what was lost of the jobs to which a pod may have belonged, and which of their pods are kept.

@@ -22,7 +22,6 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
-	"github.com/trainyard/trainyard/internal/records"
 )
 
 const (
@@ -63,6 +62,11 @@ type owner struct {
 	attempt int32
 }
 
+// isOf says whether the copy is that of the present attempt of a Dispatch.
+func (o owner) isOf(d *v1alpha1.Dispatch) bool {
+	return o.copyUID != "" && o.origin == d.Spec.TrainJob.UID && o.attempt == d.Spec.Attempt
+}
+
 type ownerKey struct {
 	clusterID, jobSet types.UID
 }
@@ -82,12 +86,19 @@ func newCopies(hub client.Reader, hubID string, clock clock.Clock) *copies {
 	}
 }
 
-// byPod returns the Dispatches whose pods may have this name: the names of a job's pods begin with the job's name.
-func (c *copies) byPod(ctx context.Context, namespace, pod string) []*v1alpha1.Dispatch {
-	var found []*v1alpha1.Dispatch
+// jobsOf returns the names of jobs whose pod can have this name, the longest first: the names of a job's pods begin with
+// the job's name. "kubectl logs JOB" asks for the name itself.
+func jobsOf(pod string) (names []string) {
 	for at := len(pod); at > 0; at = strings.LastIndexByte(pod[:at], '-') {
-		d, err := records.Dispatch(ctx, c.hub, types.NamespacedName{Namespace: namespace, Name: pod[:at]}, client.UnsafeDisableDeepCopy)
-		if err == nil && d != nil {
+		names = append(names, pod[:at])
+	}
+	return names
+}
+
+// byPod returns the Dispatches whose pods may have this name.
+func (c *copies) byPod(ctx context.Context, namespace, pod string) (found []*v1alpha1.Dispatch) {
+	for _, job := range jobsOf(pod) {
+		if d := dispatchIn(ctx, c.hub, types.NamespacedName{Namespace: namespace, Name: job}); d != nil {
 			found = append(found, d)
 		}
 	}
@@ -102,16 +113,15 @@ type belonging struct {
 
 // mayShow says whether the hub has placed a job with the name of a JobSet on the worker.
 func (c *copies) mayShow(ctx context.Context, name v1alpha1.ClusterName, set jobSet) bool {
-	d, err := records.Dispatch(ctx, c.hub, set.key(), client.UnsafeDisableDeepCopy)
-	return err == nil && d != nil && d.Spec.Cluster == name
+	d := dispatchIn(ctx, c.hub, set.key())
+	return d != nil && d.Spec.Cluster == name
 }
 
 // shows returns the Dispatch of the job to which something on a worker belongs, nil if it is not of the present attempt of
 // a job there. It reads only the hub's cache.
 func (c *copies) shows(ctx context.Context, name v1alpha1.ClusterName, b belonging) *v1alpha1.Dispatch {
-	d, err := records.Dispatch(ctx, c.hub, b.set.key(), client.UnsafeDisableDeepCopy)
-	if err != nil || d == nil || d.Spec.Cluster != name || b.owner.copyUID == "" ||
-		b.owner.origin != d.Spec.TrainJob.UID || b.owner.attempt != d.Spec.Attempt {
+	d := dispatchIn(ctx, c.hub, b.set.key())
+	if d == nil || d.Spec.Cluster != name || !b.owner.isOf(d) {
 		return nil
 	}
 	return d
@@ -168,7 +178,7 @@ func (c *copies) learnOne(ctx context.Context, w *worker, set jobSet) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("worker %q does not show JobSet %s/%s: %w", w.name, set.namespace, set.name, err)
 	}
-	controller := (*metav1.OwnerReference)(nil)
+	var controller *metav1.OwnerReference
 	if err == nil && found.UID == set.uid {
 		controller = trainJobOf(found)
 	}

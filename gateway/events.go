@@ -17,10 +17,8 @@ import (
 	fieldselector "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/records"
 )
 
 // events are the Events about copies, and about their JobSets, Jobs and pods. group is the API group in which the caller
@@ -70,8 +68,8 @@ func (e events) fieldsAt(ctx context.Context, w *worker, asked *wanted) string {
 	if !byUID || !named {
 		return asked.fields.String()
 	}
-	d, err := records.Dispatch(ctx, e.copies.hub, types.NamespacedName{Namespace: asked.namespace, Name: name}, client.UnsafeDisableDeepCopy)
-	if err != nil || d == nil || d.Spec.TrainJob.UID != types.UID(uid) || d.Spec.Cluster != w.name {
+	d := dispatchIn(ctx, e.copies.hub, types.NamespacedName{Namespace: asked.namespace, Name: name})
+	if d == nil || d.Spec.TrainJob.UID != types.UID(uid) || d.Spec.Cluster != w.name {
 		return asked.fields.String()
 	}
 	of, err := e.copies.ofDispatch(ctx, w, d)

@@ -75,7 +75,7 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) {
 
 // as is the API server for a caller.
 func (h *hub) as(c *caller) *server {
-	return &server{name: ofHub, base: h.base, transport: asCaller{caller: c, next: h.requests}}
+	return &server{base: h.base, transport: asCaller{caller: c, next: h.requests}}
 }
 
 // asked asks the hub for a pod of this name as the caller, and returns the code of the answer: 200 if the hub has the pod
@@ -89,9 +89,14 @@ func (h *hub) asked(ctx context.Context, c *caller, info *apirequest.RequestInfo
 	return res.StatusCode
 }
 
-// dispatch reads a Dispatch, nil if there is none.
+// dispatch reads a Dispatch, see dispatchIn.
 func (h *hub) dispatch(ctx context.Context, key types.NamespacedName) *v1alpha1.Dispatch {
-	d, err := records.Dispatch(ctx, h.cached, key, client.UnsafeDisableDeepCopy)
+	return dispatchIn(ctx, h.cached, key)
+}
+
+// dispatchIn reads a Dispatch from a cache, nil if there is none. It belongs to the cache: do not change it.
+func dispatchIn(ctx context.Context, cached client.Reader, key types.NamespacedName) *v1alpha1.Dispatch {
+	d, err := records.Dispatch(ctx, cached, key, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // learnParts reads of which JobSets objects are that Events are about, and returns the JobSets. What is gone by now
@@ -112,8 +111,8 @@ func (c *copies) ofDispatch(ctx context.Context, w *worker, d *v1alpha1.Dispatch
 	} else if err != nil {
 		return "", fmt.Errorf("worker %q does not show TrainJob %s/%s: %w", w.name, d.Namespace, d.Name, err)
 	}
-	if copy.Labels[v1alpha1.LabelHub] != c.hubID || record.OriginOn(copy) != d.Spec.TrainJob.UID || record.AttemptOn(copy) != d.Spec.Attempt {
-		return "", nil
+	if of := c.marksOf(copy); of.isOf(d) {
+		return of.copyUID, nil
 	}
-	return copy.UID, nil
+	return "", nil
 }

@@ -15,7 +15,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -29,18 +28,15 @@ var errRedirect = errors.New("the server redirects to another address, and redir
 
 // server is an API server that answers a part of a merged answer: the hub, as its caller, or a worker.
 type server struct {
-	name      v1alpha1.ClusterName // ofHub for the hub
 	base      *url.URL
 	transport http.RoundTripper
-	// extra are further headers of the requests.
-	extra http.Header
 }
 
 func (w *worker) server() *server {
-	return &server{name: w.name, base: w.base, transport: w.requests}
+	return &server{base: w.base, transport: w.requests}
 }
 
-// get sends a request. limit is how many bytes the answer may have, or each event of a watch.
+// get sends a request. The answer is bounded, and of a watch each event.
 func (s *server) get(ctx context.Context, path string, query url.Values, accept string, watch bool) (*http.Response, error) {
 	target := *s.base
 	target.Path, target.RawPath = strings.TrimSuffix(target.Path, "/")+path, ""
@@ -48,9 +44,6 @@ func (s *server) get(ctx context.Context, path string, query url.Values, accept 
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil) //nolint:gosec // The base is of an admin, the path was checked.
 	if err != nil {
 		return nil, err
-	}
-	for name, values := range s.extra {
-		r.Header[name] = values
 	}
 	r.Header.Set("Accept", accept)
 	res, err := s.transport.RoundTrip(r)

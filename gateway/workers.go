@@ -152,10 +152,11 @@ func (w *workers) current(name v1alpha1.ClusterName, id types.UID, fingerprint s
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.byName[name]
-	if found == nil || found.clusterID != id || found.fingerprint != fingerprint || found.stale(w.clock.Now()) {
+	now := w.clock.Now()
+	if found == nil || !found.serves(id, fingerprint, now) {
 		return nil
 	}
-	found.used = w.clock.Now()
+	found.used = now
 	return found
 }
 
@@ -168,16 +169,21 @@ func (w *workers) connect(object *v1alpha1.WorkerCluster, credentials *kubeconfi
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	other := w.byName[made.name]
-	if other != nil && other.clusterID == made.clusterID && other.fingerprint == made.fingerprint && !other.stale(now) {
-		return other, nil
-	} else if other != nil {
+	if other := w.byName[made.name]; other != nil {
+		if other.serves(made.clusterID, made.fingerprint, now) {
+			return other, nil
+		}
 		other.close()
 	}
 	made.made, made.used = now, now
 	w.byName[made.name] = made
 	go made.check(object)
 	return made, nil
+}
+
+// serves says whether the connection is to this cluster, with this kubeconfig, and not stale.
+func (w *worker) serves(id types.UID, fingerprint string, now time.Time) bool {
+	return w.clusterID == id && w.fingerprint == fingerprint && !w.stale(now)
 }
 
 // stale says whether the connection has failed, and may be tried again.
