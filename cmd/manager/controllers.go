@@ -107,7 +107,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 func (w *wiring) addWorkerClusters() error {
 	var workers *workercluster.Reconciler
 	files := kubeconfigs.NewFileWatcher(w.log, func(path string) { workers.EnqueuePath(path) })
-	loader := &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}}
+	loader := w.loader()
 	renewer := credentials.NewReconciler(credentials.Options{
 		Hub: w.mgr.GetClient(), Loader: loader, Clock: clock.RealClock{}, Timeout: w.options.workerTimeout,
 	})
@@ -116,6 +116,11 @@ func (w *wiring) addWorkerClusters() error {
 		Credentials: loader, Accelerators: w.options.table,
 	})
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr), renewer.Add(w.mgr))
+}
+
+// loader reads the kubeconfigs of workers.
+func (w *wiring) loader() *kubeconfigs.Loader {
+	return &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}}
 }
 
 // addPlacement adds the controllers that place and move jobs.

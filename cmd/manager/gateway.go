@@ -24,18 +24,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/gateway"
-	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
 const (
@@ -91,8 +87,8 @@ func (o *gatewayOptions) validate() (faults []error) {
 		faults = append(faults, fmt.Errorf("--gateway-bind-address is %q: give one of --gateway-cert-dir and --gateway-service", o.address))
 	}
 	if o.service != "" {
-		if namespace, name, ok := strings.Cut(o.service, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-			faults = append(faults, fmt.Errorf("--gateway-service: %q is not namespace/name", o.service))
+		if _, err := webhookserver.ServiceKey(o.service); err != nil {
+			faults = append(faults, fmt.Errorf("--gateway-service: %w", err))
 		}
 	}
 	if o.url == "" {
@@ -109,8 +105,8 @@ func (o *gatewayOptions) validate() (faults []error) {
 }
 
 func (o *gatewayOptions) key() types.NamespacedName {
-	namespace, name, _ := strings.Cut(o.service, "/")
-	return types.NamespacedName{Namespace: namespace, Name: name}
+	key, _ := webhookserver.ServiceKey(o.service) // validate has looked at it.
+	return key
 }
 
 // published is the URL for users. Empty: it is not known.
@@ -130,7 +126,7 @@ func (w *wiring) addGateway(ctx context.Context) error {
 	config := w.options.UnwrappedConfig()
 	handler, err := gateway.New(ctx, gateway.Options{
 		Config: config, Hub: w.mgr.GetClient(), Caches: w.mgr.GetCache(), HubID: w.hubID, Archive: w.logs, AnswerTimeout: w.options.gateway.timeout, Clock: clock.RealClock{}, Logger: w.log.WithName("gateway"),
-		Loader: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
+		Loader: w.loader(),
 	})
 	if err != nil {
 		return fmt.Errorf("set up gateway: %w", err)
@@ -156,29 +152,19 @@ func (r *gatewayRunner) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends. After an error it tries again.
 func (r *gatewayRunner) Start(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := r.run(ctx); ctx.Err() == nil {
-			r.log.Error(err, "The gateway is not served now")
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(serveAgainAfter):
-		}
-	}
+	serveAgain(ctx, r.run, func(err error) { r.log.Error(err, "The gateway is not served now") })
 	return nil
 }
 
 func (r *gatewayRunner) run(ctx context.Context) error {
-	mgr, err := ctrl.NewManager(r.config, ctrl.Options{
-		Scheme: r.scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		// The controllers of the certificates are made again after an error.
-		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
-		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}}},
+	mgr, err := newServing(r.config, ctrl.Options{
+		Scheme: r.scheme,
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}}},
 	})
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	dir, ready := r.options.certDir, make(<-chan struct{})
+	dir := r.options.certDir
 	var certs *webhookserver.Certificates
 	if dir == "" {
 		if certs, err = webhookserver.NewCertificates(r.options.key(), r.names()...); err != nil {
@@ -188,17 +174,15 @@ func (r *gatewayRunner) run(ctx context.Context) error {
 		if err := certs.AddTo(ctx, mgr); err != nil {
 			return err
 		}
-		dir, ready = certs.Dir(), certs.Written()
-	} else {
-		open := make(chan struct{})
-		close(open)
-		ready = open
+		dir = certs.Dir()
 	}
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return nil
+		if certs != nil {
+			select {
+			case <-certs.Written():
+			case <-ctx.Done():
+				return nil
+			}
 		}
 		if err := r.publish(ctx, mgr.GetClient(), certs); err != nil {
 			return err

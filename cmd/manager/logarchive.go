@@ -21,7 +21,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/logs"
 	"github.com/trainyard/trainyard/internal/perworker"
-	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/logarchive"
 	"github.com/trainyard/trainyard/logarchive/bucket"
 	"github.com/trainyard/trainyard/remote"
@@ -128,7 +127,7 @@ func (w *wiring) logControllers() ([]perworker.Kind[*remote.Cluster], error) {
 // logClient makes clients of a worker that read logs. They share no connection, and no limit of requests, with those by
 // which jobs are placed.
 func (w *wiring) logClient(worker v1alpha1.ClusterName) func(ctx context.Context) (kubernetes.Interface, error) {
-	loader := &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}}
+	loader := w.loader()
 	return func(ctx context.Context) (kubernetes.Interface, error) {
 		object := &v1alpha1.WorkerCluster{}
 		if err := w.mgr.GetClient().Get(ctx, types.NamespacedName{Name: string(worker)}, object); err != nil {

@@ -27,7 +27,7 @@ import (
 const (
 	// webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook-hub.
 	webhookConfiguration = "trainyard-manager"
-	// serveAgainAfter is how long to wait after the webhooks could not be served.
+	// serveAgainAfter is how long to wait after webhooks or gateway could not be served.
 	serveAgainAfter = 10 * time.Second
 	// Dry runs have a limit of their own: users must not be able to take requests from the controllers.
 	dryRunQPS, dryRunBurst = 50, 100
@@ -82,16 +82,31 @@ func (r *webhookRunner) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends. After an error it tries again.
 func (r *webhookRunner) Start(ctx context.Context) error {
+	serveAgain(ctx, r.serve, func(err error) {
+		r.log.Error(err, "Admission webhooks are not served now: TrainJobs are accepted unchecked")
+	})
+	return nil
+}
+
+// serveAgain calls serve until ctx ends, with a pause after each error.
+func serveAgain(ctx context.Context, serve func(context.Context) error, failed func(error)) {
 	for ctx.Err() == nil {
-		if err := r.serve(ctx); ctx.Err() == nil {
-			r.log.Error(err, "Admission webhooks are not served now: TrainJobs are accepted unchecked")
+		if err := serve(ctx); ctx.Err() == nil {
+			failed(err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(serveAgainAfter):
 		}
 	}
-	return nil
+}
+
+// newServing returns a controller manager for a server with its certificates. An error of the main controller manager
+// ends the process. The controllers of the certificates are made again after an error.
+func newServing(config *rest.Config, options ctrl.Options) (ctrl.Manager, error) {
+	options.Metrics, options.HealthProbeBindAddress = metricsserver.Options{BindAddress: "0"}, "0"
+	options.Controller = controllerconfig.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)}
+	return ctrl.NewManager(config, options)
 }
 
 func (r *webhookRunner) serve(ctx context.Context) error {
@@ -102,11 +117,7 @@ func (r *webhookRunner) serve(ctx context.Context) error {
 	if certs != nil {
 		defer certs.Remove()
 	}
-	mgr, err := ctrl.NewManager(r.config, ctrl.Options{
-		Scheme: r.scheme, WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		// The controllers of the certificates are made again after an error.
-		Controller: controllerconfig.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)},
-	})
+	mgr, err := newServing(r.config, ctrl.Options{Scheme: r.scheme, WebhookServer: server})
 	if err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}

@@ -63,9 +63,6 @@ func (c *Certificates) Dir() string { return c.dir }
 // Written returns a channel that is closed when the files exist.
 func (c *Certificates) Written() <-chan struct{} { return c.written }
 
-// Secret is where the certificates are, and the authority under AuthorityKey.
-func (c *Certificates) Secret() types.NamespacedName { return c.secret() }
-
 // AuthorityKey is the key of the authority in the Secret.
 const AuthorityKey = "ca.crt"
 
@@ -80,7 +77,8 @@ func newCertificates(service types.NamespacedName, configuration string) (*Certi
 	}, nil
 }
 
-func (c *Certificates) secret() types.NamespacedName {
+// Secret is where the certificates are, and the authority under AuthorityKey.
+func (c *Certificates) Secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name + "-cert"}
 }
 
@@ -90,7 +88,7 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r := &rotator.CertRotator{
-		SecretKey:      c.secret(),
+		SecretKey:      c.Secret(),
 		CertDir:        c.dir,
 		CAName:         c.service.Name + "-ca",
 		CAOrganization: "trainyard",
@@ -115,26 +113,26 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 
 // watchSecret uses its own cache, because the manager's cache has no contents of Secrets.
 func (c *Certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error {
-	only := fields.OneTermEqualSelector("metadata.name", c.secret().Name)
+	only := fields.OneTermEqualSelector("metadata.name", c.Secret().Name)
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}: {Namespaces: map[string]cache.Config{c.secret().Namespace: {FieldSelector: only}}},
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{c.Secret().Namespace: {FieldSelector: only}}},
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("set up cache of Secret %s: %w", c.secret(), err)
+		return fmt.Errorf("set up cache of Secret %s: %w", c.Secret(), err)
 	}
 	informer, err := secrets.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {
-		return fmt.Errorf("watch Secret %s: %w", c.secret(), err)
+		return fmt.Errorf("watch Secret %s: %w", c.Secret(), err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { c.take(object) },
 		UpdateFunc: func(_, object any) { c.take(object) },
 	})
 	if err != nil {
-		return fmt.Errorf("watch Secret %s: %w", c.secret(), err)
+		return fmt.Errorf("watch Secret %s: %w", c.Secret(), err)
 	}
 	return mgr.Add(secretCache{secrets})
 }
@@ -146,7 +144,7 @@ func (c *Certificates) take(object any) {
 		return // The rotator has not filled the Secret yet.
 	}
 	if _, err := tls.X509KeyPair(secret.Data[CertFile], secret.Data[KeyFile]); err != nil {
-		c.log.Error(err, "Secret has no usable certificate", "secret", c.secret().String())
+		c.log.Error(err, "Secret has no usable certificate", "secret", c.Secret().String())
 		return
 	}
 	// The key is written first. Until the certificate follows, the server keeps the old pair and tries again.

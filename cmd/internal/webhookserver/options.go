@@ -73,8 +73,8 @@ func (o *Options) Validate() (faults []error) {
 		faults = append(faults, errors.New("--webhook-cert-dir and --webhook-service: use only one of them"))
 	}
 	if o.Service != "" {
-		if _, err := o.serviceKey(); err != nil {
-			faults = append(faults, err)
+		if _, err := ServiceKey(o.Service); err != nil {
+			faults = append(faults, fmt.Errorf("--webhook-service: %w", err))
 		}
 	}
 	return faults
@@ -96,10 +96,11 @@ func (o *Options) listen() (host string, port int, err error) {
 	return host, int(number), nil
 }
 
-func (o *Options) serviceKey() (types.NamespacedName, error) {
-	namespace, name, ok := strings.Cut(o.Service, "/")
+// ServiceKey reads namespace/name of a Service.
+func ServiceKey(text string) (types.NamespacedName, error) {
+	namespace, name, ok := strings.Cut(text, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return types.NamespacedName{}, fmt.Errorf("--webhook-service: %q is not namespace/name", o.Service)
+		return types.NamespacedName{}, fmt.Errorf("%q is not namespace/name", text)
 	}
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
@@ -120,9 +121,9 @@ func (o *Options) New() (webhook.Server, *Certificates, error) {
 		}
 		return webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: o.CertDir}), nil, nil
 	}
-	service, err := o.serviceKey()
+	service, err := ServiceKey(o.Service)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--webhook-service: %w", err)
 	}
 	certs, err := newCertificates(service, o.Configuration)
 	if err != nil {
