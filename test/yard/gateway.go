@@ -59,9 +59,9 @@ func (y *Yard) GatewayAddress() string {
 	return net.JoinHostPort(y.Gateway.Host, strconv.Itoa(y.Gateway.Port))
 }
 
-// GatewayKubeconfig writes a kubeconfig that leads through a gateway at an address, with the token and the namespace of a
+// gatewayKubeconfig writes a kubeconfig that leads through a gateway at an address, with the token and the namespace of a
 // user.
-func (y *Yard) GatewayKubeconfig(path, address, token, namespace string) error {
+func (y *Yard) gatewayKubeconfig(path, address, token, namespace string) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hub"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: y.Gateway.CABundle}
 	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: token}

@@ -163,9 +163,14 @@ func (y *Yard) Plugin(ctx context.Context, args ...string) ([]byte, error) {
 
 // PluginCommand is the command that Plugin runs, for tests that read more of it than the standard output.
 func (y *Yard) PluginCommand(ctx context.Context, args ...string) *exec.Cmd {
-	plugin := filepath.Join(cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(y.options.Version.Root, "bin")), "kubectl-trainyard")
-	_ = clusters.Inputs(plugin) // A missing plugin is the error of the command.
-	return exec.CommandContext(ctx, plugin, args...)
+	return y.command(ctx, "kubectl-trainyard", args...)
+}
+
+// command is the command that runs a program that is built for people, and not for clusters.
+func (y *Yard) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	program := filepath.Join(cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(y.options.Version.Root, "bin")), name)
+	_ = clusters.Inputs(program) // A missing program is the error of the command.
+	return exec.CommandContext(ctx, program, args...)
 }
 
 // Script runs a script of hack/, which may read config/, and returns its standard output.

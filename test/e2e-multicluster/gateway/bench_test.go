@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,9 +30,9 @@ import (
 )
 
 // throughGateway and direct are clients of the same pods: of the user through the gateway, and of an admin of the worker.
-func throughGateway(b *testing.B, u *user) kubernetes.Interface {
+func throughGateway(b *testing.B, u *yard.User) kubernetes.Interface {
 	b.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", u.kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", u.Kubeconfig)
 	check.Must(b, err)
 	return unlimited(b, config)
 }
@@ -139,19 +138,19 @@ func BenchmarkList(b *testing.B) {
 	b.ReportMetric(times[0].Seconds()/times[1].Seconds(), "x-as-fast")
 	b.ReportMetric(float64(times[1].Milliseconds()), "ms")
 	// kubectl asks for tables.
-	table := func(command func() result) func() {
+	table := func(command func() yard.Result) func() {
 		return func() {
-			if r := command(); strings.Count(r.out, "\n") != count+1 {
-				b.Fatalf("%s", r.err)
+			if r := command(); strings.Count(r.Out, "\n") != count+1 {
+				b.Fatalf("%s", r.Err)
 			}
 		}
 	}
-	direct := &user{kubeconfig: filepath.Join(y.Yard.Hub.Dir, "east-admin.kubeconfig")}
-	text, err := y.Yard.Workers[east].KubeconfigBytes()
-	check.Must(b, err)
-	check.Must(b, os.WriteFile(direct.kubeconfig, text, 0o600))
 	args := []string{"get", "pods", "-n", team, "-l", jobsetv1alpha2.JobSetNameKey + "=bench-list"}
-	times = inTurn(5, table(func() result { return direct.kubectl(b.Context(), args...) }), table(func() result { return viewer.kubectl(b.Context(), args...) }))
+	times = inTurn(5,
+		table(func() yard.Result {
+			return yard.ResultOf(y.KubectlCommand(b.Context(), y.Yard.Workers[east].KubeconfigPath, args...))
+		}),
+		table(func() yard.Result { return viewer.Kubectl(b.Context(), args...) }))
 	b.ReportMetric(times[0].Seconds()/times[1].Seconds(), "x-as-fast-kubectl")
 }
 
@@ -194,7 +193,7 @@ func BenchmarkPollers(b *testing.B) {
 	server := y.Yard.Hub.Process("kube-apiserver").PID()
 	var readers []kubernetes.Interface // One user may follow 50 logs.
 	for i := range followers / 50 {
-		u, err := newUser(b.Context(), team, fmt.Sprintf("reader-%d", i), "view")
+		u, err := y.NewUser(b.Context(), team, fmt.Sprintf("reader-%d", i), "view")
 		check.Must(b, err)
 		readers = append(readers, throughGateway(b, u))
 	}
@@ -235,7 +234,7 @@ func BenchmarkPollers(b *testing.B) {
 		all.Wait()
 		return cpuOf(b, pid) - begin, done.Load()
 	}
-	text, err := clientcmd.BuildConfigFromFlags("", viewer.kubeconfig)
+	text, err := clientcmd.BuildConfigFromFlags("", viewer.Kubeconfig)
 	check.Must(b, err)
 	hub := rest.CopyConfig(y.Yard.Hub.Config)
 	hub = rest.AnonymousClientConfig(hub)

@@ -41,12 +41,12 @@ func TestGet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := viewer.kubectl(t.Context(), tc.args...)
-			check.Equal(t, 0, r.code, "code of %v: %s", tc.args, r)
-			contains(t, r.out, tc.want...)
+			r := viewer.Kubectl(t.Context(), tc.args...)
+			check.Equal(t, 0, r.Code, "code of %v: %s", tc.args, r)
+			contains(t, r.Out, tc.want...)
 			for _, not := range tc.not {
-				if strings.Contains(r.out, not) {
-					t.Errorf("there is %q in\n%s", not, r.out)
+				if strings.Contains(r.Out, not) {
+					t.Errorf("there is %q in\n%s", not, r.Out)
 				}
 			}
 		})
@@ -54,7 +54,7 @@ func TestGet(t *testing.T) {
 	t.Run("JSON", func(t *testing.T) {
 		t.Parallel()
 		var pods corev1.PodList
-		check.Must(t, json.Unmarshal([]byte(viewer.kubectl(t.Context(), "get", "--raw", "/api/v1/namespaces/"+team+"/pods").out), &pods))
+		check.Must(t, json.Unmarshal([]byte(viewer.Kubectl(t.Context(), "get", "--raw", "/api/v1/namespaces/"+team+"/pods").Out), &pods))
 		found := map[string]corev1.Pod{}
 		for _, pod := range pods.Items {
 			found[pod.Name] = pod
@@ -79,19 +79,19 @@ func TestOthersSeeNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := stranger.kubectl(t.Context(), args...)
-			check.Equal(t, 1, r.code, "code: %s", r)
-			contains(t, r.err, "Forbidden", `User "system:serviceaccount:audio:sam" cannot`)
-			if strings.Contains(r.out+r.err, "secret") {
+			r := stranger.Kubectl(t.Context(), args...)
+			check.Equal(t, 1, r.Code, "code: %s", r)
+			contains(t, r.Err, "Forbidden", `User "system:serviceaccount:audio:sam" cannot`)
+			if strings.Contains(r.Out+r.Err, "secret") {
 				t.Errorf("the log is shown: %s", r)
 			}
 		})
 	}
 	t.Run("ExecOfAViewer", func(t *testing.T) {
 		t.Parallel()
-		r := viewer.kubectl(t.Context(), "exec", pod, "--", "true")
-		check.Equal(t, 1, r.code, "code: %s", r)
-		contains(t, r.err, "orbidden", "vic")
+		r := viewer.Kubectl(t.Context(), "exec", pod, "--", "true")
+		check.Equal(t, 1, r.Code, "code: %s", r)
+		contains(t, r.Err, "orbidden", "vic")
 	})
 }
 
@@ -105,9 +105,9 @@ func TestChangesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := editor.kubectl(t.Context(), args...)
-			check.Equal(t, 1, r.code, "code: %s", r)
-			contains(t, r.err, `runs on worker "east"`, `delete TrainJob "changed"`)
+			r := editor.Kubectl(t.Context(), args...)
+			check.Equal(t, 1, r.Code, "code: %s", r)
+			contains(t, r.Err, `runs on worker "east"`, `delete TrainJob "changed"`)
 		})
 	}
 }
@@ -117,7 +117,7 @@ func TestWaitingJob(t *testing.T) {
 	t.Parallel()
 	submit(t, yard.Job{Name: "waits", Nodes: 1, GPUs: 64}, east, "")
 	eventually(t, func() bool {
-		r := viewer.kubectl(t.Context(), "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name=waits")
-		return r.code == 0 && strings.Contains(r.err, "TrainJob vision/waits waits: ") && strings.Contains(r.err, "No resources found")
+		r := viewer.Kubectl(t.Context(), "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name=waits")
+		return r.Code == 0 && strings.Contains(r.Err, "TrainJob vision/waits waits: ") && strings.Contains(r.Err, "No resources found")
 	})
 }

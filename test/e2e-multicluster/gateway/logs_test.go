@@ -40,9 +40,9 @@ func TestLogs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := viewer.kubectl(t.Context(), tc.args...)
-			check.Equal(t, tc.code, r.code, "code of %v: %s", tc.args, r)
-			check.Equal(t, tc.want, r.out, "output of %v", tc.args)
+			r := viewer.Kubectl(t.Context(), tc.args...)
+			check.Equal(t, tc.code, r.Code, "code of %v: %s", tc.args, r)
+			check.Equal(t, tc.want, r.Out, "output of %v", tc.args)
 		})
 	}
 }
@@ -50,7 +50,7 @@ func TestLogs(t *testing.T) {
 // follow follows the log of a pod.
 func follow(t *testing.T, pod string) (out *lockedBuffer, ended <-chan int) {
 	t.Helper()
-	command := viewer.command(t.Context(), "logs", "-f", pod)
+	command := viewer.Command(t.Context(), "logs", "-f", pod)
 	out = &lockedBuffer{}
 	command.Stdout, command.Stderr = out, out
 	check.Must(t, command.Start())
@@ -101,7 +101,7 @@ func TestFollowedJobMoves(t *testing.T) {
 		g.Expect(now.Spec.Cluster).NotTo(gomega.BeEmpty())
 	})
 	next := runs(t, placeOf(t, job), job)[0]
-	eventually(t, func() bool { return viewer.kubectl(t.Context(), "logs", next).out == "begun\n" })
+	eventually(t, func() bool { return viewer.Kubectl(t.Context(), "logs", next).Out == "begun\n" })
 }
 
 func placeOf(t *testing.T, job *trainer.TrainJob) (at string) {
@@ -125,20 +125,20 @@ func TestFaultWorkerHangs(t *testing.T) {
 	check.Must(t, server.Signal(syscall.SIGSTOP))
 	defer func() { check.Must(t, server.Signal(syscall.SIGCONT)) }()
 
-	r := viewer.kubectl(t.Context(), "get", "pods")
-	check.Equal(t, 0, r.code, "code: %s", r)
-	contains(t, r.out, pod)
-	contains(t, r.err, `Warning: worker "west" does not answer`)
-	if strings.Contains(r.out, silent) {
-		t.Errorf("a pod of the silent worker is listed: %s", r.out)
+	r := viewer.Kubectl(t.Context(), "get", "pods")
+	check.Equal(t, 0, r.Code, "code: %s", r)
+	contains(t, r.Out, pod)
+	contains(t, r.Err, `Warning: worker "west" does not answer`)
+	if strings.Contains(r.Out, silent) {
+		t.Errorf("a pod of the silent worker is listed: %s", r.Out)
 	}
 	begun := time.Now()
-	r = viewer.kubectl(t.Context(), "logs", silent)
-	check.Equal(t, 1, r.code, "code: %s", r)
-	contains(t, r.err, `worker "west" does not answer`)
+	r = viewer.Kubectl(t.Context(), "logs", silent)
+	check.Equal(t, 1, r.Code, "code: %s", r)
+	contains(t, r.Err, `worker "west" does not answer`)
 	t.Logf("kubectl logs after %s: %s", time.Since(begun), r)
 
-	informer := informersOf(t, viewer.config(t))["Typed"]
+	informer := informersOf(t, configOf(t, viewer))["Typed"]
 	go informer.Run(t.Context().Done())
 	within, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

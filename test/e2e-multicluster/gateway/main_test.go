@@ -6,23 +6,16 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,7 +42,7 @@ var (
 		Poll:    100 * time.Millisecond,
 	}
 	// editor may edit the team's namespace, viewer may view it, and stranger may do that elsewhere.
-	editor, viewer, stranger *user
+	editor, viewer, stranger *yard.User
 )
 
 func worker(name string) yard.Worker {
@@ -74,86 +67,15 @@ func start(ctx context.Context) (stop func() error, err error) {
 			return stop, err
 		}
 	}
-	if editor, err = newUser(ctx, team, "ada", "edit"); err != nil {
+	if editor, err = y.NewUser(ctx, team, "ada", "edit"); err != nil {
 		return stop, err
 	}
-	if viewer, err = newUser(ctx, team, "vic", "view"); err != nil {
+	if viewer, err = y.NewUser(ctx, team, "vic", "view"); err != nil {
 		return stop, err
 	}
-	stranger, err = newUser(ctx, other, "sam", "edit")
+	stranger, err = y.NewUser(ctx, other, "sam", "edit")
 	return stop, err
 }
-
-// user is somebody with a role in one namespace of the hub.
-type user struct {
-	name, token, kubeconfig string
-}
-
-func newUser(ctx context.Context, namespace, name, role string) (*user, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
-	}
-	for _, object := range []client.Object{account, binding} {
-		if err := y.Hub.Create(ctx, object); err != nil {
-			return nil, err
-		}
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}
-	if err := y.Hub.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, err
-	}
-	u := &user{name: name, token: request.Status.Token, kubeconfig: filepath.Join(y.Yard.Hub.Dir, name+".kubeconfig")}
-	return u, y.GatewayKubeconfig(u.kubeconfig, y.GatewayAddress(), u.token, namespace)
-}
-
-// result is what a command has printed.
-type result struct {
-	out, err string
-	code     int
-}
-
-// kubectl runs kubectl as the user, through the gateway.
-func (u *user) kubectl(ctx context.Context, args ...string) result {
-	return run(u.command(ctx, args...))
-}
-
-func (u *user) command(ctx context.Context, args ...string) *exec.Cmd {
-	binary, err := filepath.Abs("../../../bin/kubectl")
-	if err != nil {
-		panic(err)
-	}
-	command := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig", u.kubeconfig}, args...)...)
-	command.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(y.Yard.Hub.Dir, "cache"))
-	return command
-}
-
-func run(command *exec.Cmd) result {
-	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	err := command.Run()
-	r := result{out: out.String(), err: errs.String()}
-	if err != nil {
-		r.code = 1
-		if exit := (*exec.ExitError)(nil); errorsAs(err, &exit) {
-			r.code = exit.ExitCode()
-		} else {
-			r.err += err.Error()
-		}
-	}
-	return r
-}
-
-func errorsAs(err error, to **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError) //nolint:errorlint // It is what Run returns.
-	*to = e
-	return ok
-}
-
-// String shows the result in a failure.
-func (r result) String() string { return fmt.Sprintf("code %d\n%s%s", r.code, r.out, r.err) }
 
 // submit creates a job on the hub, pinned to a worker, and waits until its pods run there.
 func submit(t *testing.T, job yard.Job, at string, log string) *trainer.TrainJob {

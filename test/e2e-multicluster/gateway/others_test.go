@@ -45,22 +45,22 @@ func TestHubsOwnPods(t *testing.T) {
 	job := submit(t, yard.Job{Name: "beside"}, east, "")
 	pod := runs(t, east, job)[0]
 	create(t, y.Hub, idle("of-the-hub", nil))
-	r := editor.kubectl(t.Context(), "get", "pods")
-	contains(t, r.out, "of-the-hub", pod)
-	r = editor.kubectl(t.Context(), "label", "pod", "of-the-hub", "a=b")
-	check.Equal(t, 0, r.code, "code: %s", r)
-	r = editor.kubectl(t.Context(), "logs", "of-the-hub")
-	check.Equal(t, "", r.out+r.err, "log of a pod of the hub that does not run")
-	all, err := newUser(t.Context(), other, "opal", "view")
+	r := editor.Kubectl(t.Context(), "get", "pods")
+	contains(t, r.Out, "of-the-hub", pod)
+	r = editor.Kubectl(t.Context(), "label", "pod", "of-the-hub", "a=b")
+	check.Equal(t, 0, r.Code, "code: %s", r)
+	r = editor.Kubectl(t.Context(), "logs", "of-the-hub")
+	check.Equal(t, "", r.Out+r.Err, "log of a pod of the hub that does not run")
+	all, err := y.NewUser(t.Context(), other, "opal", "view")
 	check.Must(t, err)
 	create(t, y.Hub, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "opal"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: other, Name: "opal"}},
 	})
-	eventually(t, func() bool { r = all.kubectl(t.Context(), "get", "pods", "-A"); return r.code == 0 })
-	contains(t, r.out, "NAMESPACE", "of-the-hub", pod)
-	r = all.kubectl(t.Context(), "get", "events", "-A")
-	contains(t, r.out, pod)
+	eventually(t, func() bool { r = all.Kubectl(t.Context(), "get", "pods", "-A"); return r.Code == 0 })
+	contains(t, r.Out, "NAMESPACE", "of-the-hub", pod)
+	r = all.Kubectl(t.Context(), "get", "events", "-A")
+	contains(t, r.Out, pod)
 }
 
 // TestForeignPods: what is in the same namespace of a worker and does not belong to a copy is not shown.
@@ -76,16 +76,16 @@ func TestForeignPods(t *testing.T) {
 	for name, labels := range foreign {
 		create(t, y.Workers[east], idle(name, labels))
 	}
-	listed := viewer.kubectl(t.Context(), "get", "pods")
-	contains(t, listed.out, pod)
+	listed := viewer.Kubectl(t.Context(), "get", "pods")
+	contains(t, listed.Out, pod)
 	for name := range foreign {
-		if strings.Contains(listed.out, name) {
-			t.Errorf("%s is listed in\n%s", name, listed.out)
+		if strings.Contains(listed.Out, name) {
+			t.Errorf("%s is listed in\n%s", name, listed.Out)
 		}
 		for _, args := range [][]string{{"get", "pod", name}, {"logs", name}, {"describe", "pod", name}} {
-			r := viewer.kubectl(t.Context(), args...)
-			check.Equal(t, 1, r.code, "code of %v: %s", args, r)
-			contains(t, r.err, "not found")
+			r := viewer.Kubectl(t.Context(), args...)
+			check.Equal(t, 1, r.Code, "code of %v: %s", args, r)
+			contains(t, r.Err, "not found")
 		}
 	}
 }
@@ -109,13 +109,13 @@ func TestEventsOfTheCopy(t *testing.T) {
 	stranger.UID = "e7a1c7d8-0000-4000-8000-000000000002"
 	create(t, y.Workers[east], event("of-another", "TrainJob", stranger, "trainer.kubeflow.org/v1alpha1"))
 	for _, args := range [][]string{{"describe", "trainjob", "told"}, {"events", "--for", "trainjob/told"}, {"get", "events"}} {
-		r := viewer.kubectl(t.Context(), args...)
-		contains(t, r.out, "message of of-the-copy", "Placed")
-		if strings.Contains(r.out, "message of of-another") {
-			t.Errorf("%v shows an Event about another TrainJob:\n%s", args, r.out)
+		r := viewer.Kubectl(t.Context(), args...)
+		contains(t, r.Out, "message of of-the-copy", "Placed")
+		if strings.Contains(r.Out, "message of of-another") {
+			t.Errorf("%v shows an Event about another TrainJob:\n%s", args, r.Out)
 		}
 	}
-	command := viewer.command(t.Context(), "get", "events", "-w")
+	command := viewer.Command(t.Context(), "get", "events", "-w")
 	var out lockedBuffer
 	command.Stdout = &out
 	check.Must(t, command.Start())
@@ -132,9 +132,9 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "limited"}, east, "begun")
 	pod := runs(t, east, job)[0]
-	greedy, err := newUser(t.Context(), team, "greta", "view")
+	greedy, err := y.NewUser(t.Context(), team, "greta", "view")
 	check.Must(t, err)
-	config := greedy.config(t)
+	config := configOf(t, greedy)
 	config.QPS = -1
 	typed, err := kubernetes.NewForConfig(config)
 	check.Must(t, err)
@@ -153,12 +153,12 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	check.Equal(t, 10, refused, "refused streams")
-	r := greedy.kubectl(t.Context(), "logs", pod)
-	check.Equal(t, 1, r.code, "code: %s", r)
-	contains(t, r.err, "greta", "50 watches and streams open")
-	check.Equal(t, "begun\n", viewer.kubectl(t.Context(), "logs", pod).out, "log of another user")
+	r := greedy.Kubectl(t.Context(), "logs", pod)
+	check.Equal(t, 1, r.Code, "code: %s", r)
+	contains(t, r.Err, "greta", "50 watches and streams open")
+	check.Equal(t, "begun\n", viewer.Kubectl(t.Context(), "logs", pod).Out, "log of another user")
 	cancel()
-	eventually(t, func() bool { return greedy.kubectl(t.Context(), "logs", pod).code == 0 })
+	eventually(t, func() bool { return greedy.Kubectl(t.Context(), "logs", pod).Code == 0 })
 }
 
 // TestRevokedToken: a token that is revoked opens nothing more. What is open goes on, as on an API server.
@@ -166,13 +166,13 @@ func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "revoked"}, east, "begun")
 	pod := runs(t, east, job)[0]
-	u, err := newUser(t.Context(), team, "rita", "view")
+	u, err := y.NewUser(t.Context(), team, "rita", "view")
 	check.Must(t, err)
-	check.Equal(t, 0, u.kubectl(t.Context(), "logs", pod).code, "code before")
+	check.Equal(t, 0, u.Kubectl(t.Context(), "logs", pod).Code, "code before")
 	check.Must(t, y.Hub.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "rita"}}))
-	eventually(t, func() bool { return u.kubectl(t.Context(), "logs", pod).code != 0 })
-	r := u.kubectl(t.Context(), "get", "pods")
-	check.Equal(t, 1, r.code, "code: %s", r)
+	eventually(t, func() bool { return u.Kubectl(t.Context(), "logs", pod).Code != 0 })
+	r := u.Kubectl(t.Context(), "get", "pods")
+	check.Equal(t, 1, r.Code, "code: %s", r)
 }
 
 // TestOversizedHeaders: headers larger than any client's are refused before they are read.
@@ -201,6 +201,6 @@ func TestFinishedJob(t *testing.T) {
 		g.Expect(pods).To(gomega.HaveLen(1))
 		pod = pods[0].Name
 	})
-	check.Equal(t, "result\n", viewer.kubectl(t.Context(), "logs", pod).out, "log")
-	contains(t, strings.Join(strings.Fields(viewer.kubectl(t.Context(), "get", "pods").out), " "), pod+" 0/1 Completed")
+	check.Equal(t, "result\n", viewer.Kubectl(t.Context(), "logs", pod).Out, "log")
+	contains(t, strings.Join(strings.Fields(viewer.Kubectl(t.Context(), "get", "pods").Out), " "), pod+" 0/1 Completed")
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// python sends a request as the Python client of Kubernetes does: HTTP/1.1, plain JSON.
-func (u *user) python(t *testing.T, path string, query url.Values) (code int, body []byte) {
+// python sends a request of a user as the Python client of Kubernetes does: HTTP/1.1, plain JSON.
+func python(t *testing.T, u *yard.User, path string, query url.Values) (code int, body []byte) {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(y.Gateway.CABundle)
@@ -36,7 +36,7 @@ func (u *user) python(t *testing.T, path string, query url.Values) (code int, bo
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	check.Must(t, err)
-	r.Header.Set("Authorization", "bearer "+u.token)
+	r.Header.Set("Authorization", "bearer "+u.Token)
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("User-Agent", "OpenAPI-Generator/34.1.0/python")
 	res, err := client.Do(r)
@@ -71,7 +71,7 @@ func TestSDK(t *testing.T) {
 	})
 	t.Run("get_job_logs", func(t *testing.T) {
 		t.Parallel()
-		code, body := editor.python(t, "/api/v1/namespaces/"+team+"/pods/"+names[0]+"/log", url.Values{"container": {"node"}, "follow": {"False"}})
+		code, body := python(t, editor, "/api/v1/namespaces/"+team+"/pods/"+names[0]+"/log", url.Values{"container": {"node"}, "follow": {"False"}})
 		check.Equal(t, http.StatusOK, code, "code: %s", body)
 		check.Equal(t, "step 1\nstep 2\n", string(body), "log")
 	})
@@ -79,7 +79,7 @@ func TestSDK(t *testing.T) {
 		t.Parallel()
 		kinds := map[string]bool{}
 		eventually(t, func() bool {
-			code, body := editor.python(t, "/api/v1/namespaces/"+team+"/events", nil)
+			code, body := python(t, editor, "/api/v1/namespaces/"+team+"/events", nil)
 			check.Equal(t, http.StatusOK, code, "code: %s", body)
 			var events corev1.EventList
 			check.Must(t, json.Unmarshal(body, &events))
@@ -101,7 +101,7 @@ func TestSDK(t *testing.T) {
 	})
 	t.Run("get_runtime", func(t *testing.T) {
 		t.Parallel()
-		code, _ := editor.python(t, "/apis/trainer.kubeflow.org/v1alpha1/namespaces/"+team+"/trainingruntimes/none", nil)
+		code, _ := python(t, editor, "/apis/trainer.kubeflow.org/v1alpha1/namespaces/"+team+"/trainingruntimes/none", nil)
 		check.Equal(t, http.StatusNotFound, code, "code for a runtime that is not there")
 	})
 }
@@ -109,7 +109,7 @@ func TestSDK(t *testing.T) {
 func sdkPods(t *testing.T, job string) []corev1.Pod {
 	t.Helper()
 	selector := "jobset.sigs.k8s.io/jobset-name=" + job + ",jobset.sigs.k8s.io/replicatedjob-name in (dataset-initializer, model-initializer, launcher, node)"
-	code, body := editor.python(t, "/api/v1/namespaces/"+team+"/pods", url.Values{"labelSelector": {selector}})
+	code, body := python(t, editor, "/api/v1/namespaces/"+team+"/pods", url.Values{"labelSelector": {selector}})
 	check.Equal(t, http.StatusOK, code, "code: %s", body)
 	var pods corev1.PodList
 	check.Must(t, json.Unmarshal(body, &pods))

@@ -28,14 +28,14 @@ func TestExec(t *testing.T) {
 	for protocol, setting := range map[string]string{"WebSocket": "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "SPDY": "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			command := editor.command(t.Context(), "exec", "-i", pod, "--", "cat")
+			command := editor.Command(t.Context(), "exec", "-i", pod, "--", "cat")
 			command.Env = append(command.Env, setting)
 			command.Stdin = strings.NewReader("in and out\n")
-			r := run(command)
-			check.Equal(t, "in and out\n", r.out, "output: %s", r)
-			command = editor.command(t.Context(), "exec", pod, "--", "sh", "-c", "exit 7")
+			r := yard.ResultOf(command)
+			check.Equal(t, "in and out\n", r.Out, "output: %s", r)
+			command = editor.Command(t.Context(), "exec", pod, "--", "sh", "-c", "exit 7")
 			command.Env = append(command.Env, setting)
-			if r := run(command); r.code != 7 {
+			if r := yard.ResultOf(command); r.Code != 7 {
 				t.Errorf("exit code: %s", r)
 			}
 		})
@@ -48,7 +48,7 @@ func TestPortForward(t *testing.T) {
 	job := submit(t, yard.Job{Name: "forwards"}, west, "")
 	pod := runs(t, west, job)[0]
 	ctx, cancel := context.WithCancel(t.Context())
-	command := editor.command(ctx, "port-forward", pod, ":8080")
+	command := editor.Command(ctx, "port-forward", pod, ":8080")
 	var out lockedBuffer
 	command.Stdout, command.Stderr = &out, &out
 	check.Must(t, command.Start())
@@ -76,7 +76,7 @@ func TestAttach(t *testing.T) {
 	pod := runs(t, west, job)[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	command := editor.command(ctx, "attach", "-i", pod)
+	command := editor.Command(ctx, "attach", "-i", pod)
 	reader, writer := io.Pipe()
 	var out lockedBuffer
 	command.Stdin, command.Stdout, command.Stderr = reader, &out, &out
@@ -97,18 +97,18 @@ func TestExecNeedsAWilledNamespace(t *testing.T) {
 	for _, c := range []client.Client{y.Hub, y.Workers[east]} {
 		check.Must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: made}}))
 	}
-	u, err := newUser(t.Context(), made, "eve", "edit")
+	u, err := y.NewUser(t.Context(), made, "eve", "edit")
 	check.Must(t, err)
 	job := submit(t, yard.Job{Namespace: made, Name: "willed"}, east, "")
 	pod := runs(t, east, job)[0]
-	r := u.kubectl(t.Context(), "exec", pod, "--", "echo", "hello")
-	check.Equal(t, 1, r.code, "code: %s", r)
-	contains(t, r.err, `trainyard.dev/exec=true`)
+	r := u.Kubectl(t.Context(), "exec", pod, "--", "echo", "hello")
+	check.Equal(t, 1, r.Code, "code: %s", r)
+	contains(t, r.Err, `trainyard.dev/exec=true`)
 	t.Logf("kubectl exec: %s", r)
 	namespace := &corev1.Namespace{}
 	check.Must(t, y.Workers[east].Get(t.Context(), client.ObjectKey{Name: made}, namespace))
 	before := namespace.DeepCopy()
 	metav1.SetMetaDataLabel(&namespace.ObjectMeta, "trainyard.dev/exec", "true")
 	check.Must(t, y.Workers[east].Patch(t.Context(), namespace, client.MergeFrom(before)))
-	eventually(t, func() bool { return u.kubectl(t.Context(), "exec", pod, "--", "echo", "hello").out == "hello\n" })
+	eventually(t, func() bool { return u.Kubectl(t.Context(), "exec", pod, "--", "echo", "hello").Out == "hello\n" })
 }

@@ -31,9 +31,9 @@ import (
 
 var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
 
-func (u *user) config(t *testing.T) *rest.Config {
+func configOf(t *testing.T, u *yard.User) *rest.Config {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", u.kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", u.Kubeconfig)
 	check.Must(t, err)
 	return config
 }
@@ -59,7 +59,7 @@ func TestInformers(t *testing.T) {
 	t.Parallel()
 	before := submit(t, yard.Job{Name: "informed-before"}, east, "")
 	first := runs(t, east, before)[0]
-	all := informersOf(t, viewer.config(t))
+	all := informersOf(t, configOf(t, viewer))
 	for name, informer := range all {
 		go informer.Run(t.Context().Done())
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -95,7 +95,7 @@ func TestWatchGoesOn(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "resumed"}, east, "")
 	pod := runs(t, east, job)[0]
-	client, err := kubernetes.NewForConfig(viewer.config(t))
+	client, err := kubernetes.NewForConfig(configOf(t, viewer))
 	check.Must(t, err)
 	pods := client.CoreV1().Pods(team)
 	options := metav1.ListOptions{LabelSelector: "jobset.sigs.k8s.io/jobset-name=resumed"}
@@ -136,7 +136,7 @@ func TestKubectlWatch(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	command := viewer.command(ctx, "get", "pods", "-w")
+	command := viewer.Command(ctx, "get", "pods", "-w")
 	var out lockedBuffer
 	command.Stdout, command.Stderr = &out, &out
 	check.Must(t, command.Start())
@@ -160,9 +160,9 @@ func TestKubectlWait(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "awaited"}, east, "")
 	pod := runs(t, east, job)[0]
-	r := viewer.kubectl(t.Context(), "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=60s")
-	check.Equal(t, 0, r.code, "code: %s", r)
-	contains(t, r.out, "condition met")
+	r := viewer.Kubectl(t.Context(), "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=60s")
+	check.Equal(t, 0, r.Code, "code: %s", r)
+	contains(t, r.Out, "condition met")
 }
 
 // lockedBuffer is a buffer that can be read while a command writes.
@@ -183,3 +183,6 @@ func (b *lockedBuffer) bytes() []byte {
 	defer b.mu.Unlock()
 	return slices.Clone(b.buffer.Bytes())
 }
+
+// String returns what was written.
+func (b *lockedBuffer) String() string { return string(b.bytes()) }

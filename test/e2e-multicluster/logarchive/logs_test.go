@@ -40,14 +40,14 @@ func TestEnded(t *testing.T) {
 			"Container": {args: []string{"logs", pod, "-c", "node"}, want: "one\ntwo\nthree\n"},
 			"Follow":    {args: []string{"logs", "-f", pod}, want: "one\ntwo\nthree\n"},
 		} {
-			r := viewer.kubectl(t, tc.args...)
-			check.Equal(t, tc.want, r.out, "%s: %s", name, r)
-			contains(t, r.err, `from the log archive: attempt 1 of TrainJob ended on worker "east", Complete`, "the whole log")
+			r := viewer.Kubectl(t.Context(), tc.args...)
+			check.Equal(t, tc.want, r.Out, "%s: %s", name, r)
+			contains(t, r.Err, `from the log archive: attempt 1 of TrainJob ended on worker "east", Complete`, "the whole log")
 		}
 	}
 	read()
 	for name, tc := range map[string]struct {
-		by   *user
+		by   *yard.User
 		args []string
 		want string
 	}{
@@ -59,9 +59,9 @@ func TestEnded(t *testing.T) {
 		"NoSuchPod": {viewer, []string{"logs", "ended-node-0-0-nobody"}, "the logs of these pods are kept: "},
 		"ByJob":     {viewer, []string{"logs", "ended"}, pod},
 	} {
-		r := tc.by.kubectl(t, tc.args...)
-		check.Equal(t, true, r.failed, "%s: %s", name, r)
-		contains(t, r.err, tc.want)
+		r := tc.by.Kubectl(t.Context(), tc.args...)
+		check.Equal(t, true, r.Code != 0, "%s: %s", name, r)
+		contains(t, r.Err, tc.want)
 	}
 	check.Must(t, y.Hub.Delete(t.Context(), job))
 	y.Eventually(t, func(g gomega.Gomega) {
@@ -79,12 +79,12 @@ func TestLongLog(t *testing.T) {
 	})
 	pod := runs(t, east, job)[0].Name
 	gone(t, east, job)
-	r := viewer.kubectl(t, "logs", pod)
-	contains(t, r.err, "what the container printed before is cut")
-	if !strings.HasSuffix(r.out, "\nthe end\n") || len(r.out) > size || len(r.out) < size*9/10 {
-		t.Errorf("there are %d bytes, which end so: %q", len(r.out), r.out[max(0, len(r.out)-100):])
+	r := viewer.Kubectl(t.Context(), "logs", pod)
+	contains(t, r.Err, "what the container printed before is cut")
+	if !strings.HasSuffix(r.Out, "\nthe end\n") || len(r.Out) > size || len(r.Out) < size*9/10 {
+		t.Errorf("there are %d bytes, which end so: %q", len(r.Out), r.Out[max(0, len(r.Out)-100):])
 	}
-	for line := range strings.Lines(r.out) {
+	for line := range strings.Lines(r.Out) {
 		if len(line) != 128 && line != "the end\n" {
 			t.Errorf("a line is cut: %q", line)
 		}
@@ -97,9 +97,9 @@ func TestFails(t *testing.T) {
 	job := submit(t, yard.Job{Name: "fails", RunFor: "2s", Fail: "out of memory"}, east, map[string]string{clusters.LogAnnotation: "step 1\nkilled"})
 	pod := runs(t, east, job)[0].Name
 	gone(t, east, job)
-	r := viewer.kubectl(t, "logs", pod)
-	check.Equal(t, "step 1\nkilled\n", r.out, "log: %s", r)
-	contains(t, r.err, "Failed")
+	r := viewer.Kubectl(t.Context(), "logs", pod)
+	check.Equal(t, "step 1\nkilled\n", r.Out, "log: %s", r)
+	contains(t, r.Err, "Failed")
 }
 
 // TestEvicted: a job that is stopped leaves the logs of its attempt, with what it printed while it was stopped.
@@ -123,13 +123,13 @@ func TestEvicted(t *testing.T) {
 		g.Expect(y.Workers[east].Update(t.Context(), now)).To(gomega.Succeed())
 	})
 	gone(t, east, job)
-	var r result
+	var r yard.Result
 	y.Eventually(t, func(g gomega.Gomega) {
-		r = viewer.kubectl(t, "logs", pod.Name)
-		g.Expect(r.failed).To(gomega.BeFalse())
+		r = viewer.Kubectl(t.Context(), "logs", pod.Name)
+		g.Expect(r.Code != 0).To(gomega.BeFalse())
 	})
-	check.Equal(t, "begun\nsaved a checkpoint\n", r.out, "log: %s", r)
-	contains(t, r.err, "attempt 1 of TrainJob evicted", "Suspended")
+	check.Equal(t, "begun\nsaved a checkpoint\n", r.Out, "log: %s", r)
+	contains(t, r.Err, "attempt 1 of TrainJob evicted", "Suspended")
 }
 
 // TestFaultWorkerLost: logs that were lost with their worker are said to be lost, and the job's next attempt is kept.
@@ -145,10 +145,10 @@ func TestFaultWorkerLost(t *testing.T) {
 
 	y.Eventually(t, func(g gomega.Gomega) { g.Expect(y.DispatchOf(g, job).Spec.Attempt).To(gomega.Equal(int32(2))) })
 	check.Equal(t, v1alpha1.OutcomeWorkerLost, y.DispatchOf(gomega.NewWithT(t), job).Status.History[0].Outcome, "outcome")
-	r := viewer.kubectl(t, "logs", pod)
-	check.Equal(t, true, r.failed, "the log of the lost pod: %s", r)
-	contains(t, r.err, "attempt 1 of TrainJob "+team+"/lost", `"`+at+`"`, "lost")
+	r := viewer.Kubectl(t.Context(), "logs", pod)
+	check.Equal(t, true, r.Code != 0, "the log of the lost pod: %s", r)
+	contains(t, r.Err, "attempt 1 of TrainJob "+team+"/lost", `"`+at+`"`, "lost")
 	t.Logf("%s", r)
-	r = viewer.kubectl(t, "logs", before) // Its worker may be away.
-	check.Equal(t, "ended in time\n", r.out, "the log that was kept: %s", r)
+	r = viewer.Kubectl(t.Context(), "logs", before) // Its worker may be away.
+	check.Equal(t, "ended in time\n", r.Out, "the log that was kept: %s", r)
 }

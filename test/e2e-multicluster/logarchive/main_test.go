@@ -6,22 +6,17 @@
 package logarchive
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +42,7 @@ var (
 		Poll:    100 * time.Millisecond,
 	}
 	// viewer may view the team's namespace, and stranger another one.
-	viewer, stranger *user
+	viewer, stranger *yard.User
 )
 
 func worker(name string) yard.Worker {
@@ -86,57 +81,11 @@ func start(ctx context.Context) (stop func() error, err error) {
 			return stop, err
 		}
 	}
-	if viewer, err = newUser(ctx, team, "vic"); err != nil {
+	if viewer, err = y.NewUser(ctx, team, "vic", "view"); err != nil {
 		return stop, err
 	}
-	stranger, err = newUser(ctx, other, "sam")
+	stranger, err = y.NewUser(ctx, other, "sam", "view")
 	return stop, err
-}
-
-// user is somebody who may view one namespace of the hub.
-type user struct{ kubeconfig string }
-
-func newUser(ctx context.Context, namespace, name string) (*user, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
-	}
-	for _, object := range []client.Object{account, binding} {
-		if err := y.Hub.Create(ctx, object); err != nil {
-			return nil, err
-		}
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)}}
-	if err := y.Hub.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, err
-	}
-	u := &user{kubeconfig: filepath.Join(y.Yard.Hub.Dir, name+".kubeconfig")}
-	return u, y.GatewayKubeconfig(u.kubeconfig, y.GatewayAddress(), request.Status.Token, namespace)
-}
-
-// result is what a command has printed.
-type result struct {
-	out, err string
-	failed   bool
-}
-
-// String shows the result in a failure.
-func (r result) String() string { return fmt.Sprintf("failed: %t\n%s%s", r.failed, r.out, r.err) }
-
-// kubectl runs kubectl as the user, through the gateway.
-func (u *user) kubectl(t *testing.T, args ...string) (r result) {
-	t.Helper()
-	binary, err := filepath.Abs("../../../bin/kubectl")
-	check.Must(t, err)
-	command := exec.CommandContext(t.Context(), binary, append([]string{"--kubeconfig", u.kubeconfig}, args...)...)
-	command.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(y.Yard.Hub.Dir, "cache"))
-	var out, errs bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errs
-	r.failed = command.Run() != nil
-	r.out, r.err = out.String(), errs.String()
-	return r
 }
 
 // submit creates a job on the hub whose pods have these annotations. at pins it to a worker, unless it is empty.
