@@ -213,6 +213,7 @@ func (s *streamer) list(ctx context.Context, w *worker) (version string, err err
 		}
 		for _, item := range found.items {
 			s.q.complete(item)
+			item.head = found.head
 			a.items = append(a.items, item)
 		}
 		if next = found.next; next == "" {
