@@ -5,7 +5,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -43,33 +45,23 @@ func (e *eventWriter) write(event watchEvent) error {
 			t["columnDefinitions"] = json.RawMessage("null")
 		}
 		e.columns = e.columns || !empty(t["columnDefinitions"])
-		raw, err := json.Marshal(t)
-		if err != nil {
-			return err
-		}
-		event.Object = raw
+		event.Object = t.raw()
 	}
 	return e.encoder.Encode(event)
 }
 
-// alone returns the object of an event.
-func (s shown) alone(include metav1.IncludeObjectPolicy) (json.RawMessage, error) {
-	raw, err := s.encode(include)
-	if s.row == nil || err != nil {
-		return raw, err
+// alone returns the object of an event: of a row, a table with this row.
+func (s shown) alone(include metav1.IncludeObjectPolicy) json.RawMessage {
+	if s.row == nil {
+		return s.encode(include)
 	}
-	return s.inTable(raw)
+	return s.inTable(s.encode(include))
 }
 
-func (s shown) inTable(row json.RawMessage) (json.RawMessage, error) {
-	t := fields{}
-	for name, value := range s.head {
-		t[name] = value
-	}
-	if err := t.set(fieldRows, []json.RawMessage{row}); err != nil {
-		return nil, err
-	}
-	return json.Marshal(t)
+func (s shown) inTable(row json.RawMessage) json.RawMessage {
+	t := maps.Clone(s.head)
+	t[fieldRows] = slices.Concat(json.RawMessage("["), row, json.RawMessage("]"))
+	return t.raw()
 }
 
 // stub returns what the client gets when an object is gone: its metadata suffices to find the object.
@@ -89,16 +81,12 @@ func (m *merged) stub(item shown) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(o)
-	if item.row == nil || err != nil {
-		return raw, err
+	if item.row == nil {
+		return o.raw(), nil
 	}
-	if m.q.include == metav1.IncludeNone {
-		raw = json.RawMessage("null")
+	row := fields{"cells": item.row.fields["cells"], "object": json.RawMessage("null")}
+	if m.q.include != metav1.IncludeNone {
+		row["object"] = o.raw()
 	}
-	row := fields{"cells": item.row.fields["cells"], "object": raw}
-	if raw, err = json.Marshal(row); err != nil {
-		return nil, err
-	}
-	return item.inTable(raw)
+	return item.inTable(row.raw()), nil
 }

@@ -192,13 +192,9 @@ func (q *question) encode(p *page) (*chunk, error) {
 		if _, err := q.kind.fill(o.object); err != nil {
 			return nil, err
 		}
-		e := entry{}
+		e := entry{raw: o.encode(q.include)}
 		if o.meta.Name != "" {
 			e.name = o.meta.Namespace + "/" + o.meta.Name
-		}
-		var err error
-		if e.raw, err = o.encode(q.include); err != nil {
-			return nil, err
 		}
 		c.entries = append(c.entries, e)
 	}

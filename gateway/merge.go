@@ -48,7 +48,7 @@ type merged struct {
 	// initial are the workers whose first objects have not come, of a client that waits for the bookmark after them.
 	initial map[v1alpha1.ClusterName]bool
 	// held is the hub's bookmark after its first objects, until all others have come.
-	held *watchEvent
+	held *object
 	late clock.Timer
 	// resumed are workers whose stream began at a version: what the client has of them is not known.
 	resumed map[v1alpha1.ClusterName]bool
@@ -197,11 +197,11 @@ func (m *merged) takeHub(a arrival) error {
 		m.at[ofHub] = cmp.Or(o.meta.ResourceVersion, m.at[ofHub])
 	}
 	filled, err := m.q.kind.fill(&o)
-	if err == nil && filled {
-		a.event.Object, err = json.Marshal(o)
-	}
 	if err != nil {
 		return err
+	}
+	if filled {
+		a.event.Object = o.fields.raw()
 	}
 	return m.out.write(a.event)
 }
@@ -220,25 +220,17 @@ func (m *merged) takeBookmark(e watchEvent) error {
 		return err
 	}
 	if annotations.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
-		m.held = &e
+		m.held = &o
 		return m.release()
 	}
-	return m.bookmark(e)
+	return m.bookmark(&o)
 }
 
-func (m *merged) bookmark(e watchEvent) error {
-	var o object
-	if err := json.Unmarshal(e.Object, &o); err != nil {
-		return err
-	}
+func (m *merged) bookmark(o *object) error {
 	if err := o.fields.setVersion(m.at.String()); err != nil {
 		return err
 	}
-	raw, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	return m.out.write(watchEvent{Type: e.Type, Object: raw})
+	return m.out.write(watchEvent{Type: eventBookmark, Object: o.fields.raw()})
 }
 
 // release sends the bookmark that ends the first objects, once all streams have had theirs.
@@ -246,9 +238,9 @@ func (m *merged) release() error {
 	if m.held == nil || len(m.initial) > 0 {
 		return nil
 	}
-	e := *m.held
+	o := m.held
 	m.held = nil
-	return m.bookmark(e)
+	return m.bookmark(o)
 }
 
 // takeAll compares what a worker has with what the client has.
@@ -326,9 +318,7 @@ func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) e
 	if has || m.resumed[a.name] && a.event.Type == eventModified {
 		e.Type = eventModified
 	}
-	if e.Object, err = a.item.alone(m.q.include); err != nil {
-		return err
-	}
+	e.Object = a.item.alone(m.q.include)
 	m.shown[key] = now
 	m.note(b.set.key(), key)
 	return m.out.write(e)

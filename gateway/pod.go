@@ -171,17 +171,12 @@ func (g *Gateway) getPod(w http.ResponseWriter, r *http.Request, c *caller, info
 		return
 	}
 	version := versions{found.worker.name: found.pod.meta.ResourceVersion}
-	err := q.dress(found.dispatch, found.pod.object, version)
-	var raw json.RawMessage
-	if err == nil {
-		raw, err = found.pod.alone(q.include)
-	}
-	if err != nil {
+	if err := q.dress(found.dispatch, found.pod.object, version); err != nil {
 		fail(w, unavailable("worker %q: %v", found.worker.name, err))
 		return
 	}
 	w.Header().Set("Content-Type", typeJSON)
-	_, _ = w.Write(raw) // The client may have gone.
+	_, _ = w.Write(found.pod.alone(q.include)) // The client may have gone.
 }
 
 // notThere passes a request about a pod on to the hub, or says why the job whose pod it would be has none.

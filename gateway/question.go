@@ -5,11 +5,9 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -97,5 +95,3 @@ func (q *question) complete(o shown) {
 		o.fields["kind"], o.fields["apiVersion"] = quoted(kind), quoted(version)
 	}
 }
-
-func quoted(text string) json.RawMessage { return json.RawMessage(strconv.Quote(text)) }
