@@ -266,8 +266,8 @@ func (n *Nodes) Count() int {
 }
 
 // Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. Nodes that
-// the worker would have to add count too, but not those of Present. It returns the largest number for a resource that is ignored, and if only the quota of a queue limits some jobs, and no job looks
-// at the nodes.
+// the worker would have to add count too, but not those of Present. It returns the largest number for a resource that is
+// ignored, and if only the quota of a queue limits some jobs, and no job looks at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
 	if n.boundless() || ignores(n, name) {
 		return math.MaxInt64

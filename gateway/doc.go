@@ -38,6 +38,6 @@
 //
 // # Locks
 //
-// workers.mu guards workers.byName and worker.used, places.mu what places has, limits.mu the counts, and shared.mu the turns. Code under them
-// does no I/O.
+// workers.mu guards workers.byName and the times of a worker, places.mu what places has, limits.mu the counts, and
+// shared.mu the turns. Code under them does no I/O.
 package gateway

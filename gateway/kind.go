@@ -69,8 +69,8 @@ func wantedOf(info *apirequest.RequestInfo, query url.Values) (*wanted, error) {
 	return s, nil
 }
 
-// atWorker returns the label selector for a worker. The worker does not know v1alpha1.LabelCluster, so the requirements on it are
-// checked here. ok is false if they leave the worker out.
+// atWorker returns the label selector for a worker. The worker does not know v1alpha1.LabelCluster, so the requirements
+// on it are checked here. ok is false if they leave the worker out.
 func (s *wanted) atWorker(name v1alpha1.ClusterName, more ...labels.Requirement) (selector string, ok bool) {
 	all := labels.NewSelector()
 	for _, requirement := range s.labels {

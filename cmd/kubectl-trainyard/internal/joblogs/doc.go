@@ -11,8 +11,9 @@
 //
 // A snapshot is what is known of a job at one moment. Functions without I/O decide from it: which pod (choose.go),
 // which run of its container (once.go, or decide.go with Options.Follow), which step (steps.go), why there is no log
-// (explain.go), and what to do next (decide.go). Without Options.Follow there is one snapshot, read from the API server. With it, each change of the TrainJob or of a pod makes
-// a new snapshot (watch.go), and a goroutine for each node (follow.go) prints from it.
+// (explain.go), and what to do next (decide.go). Without Options.Follow there is one snapshot, read from the API server.
+// With it, each change of the TrainJob or of a pod makes a new snapshot (watch.go), and a goroutine for each node
+// (follow.go) prints from it.
 //
 // If a stream ends while its container runs, it was cut off, for instance by a restart of the API server. It is opened
 // again, and printed lines are skipped by their times. So the streams always have times, which are removed (stamp.go).
@@ -22,8 +23,8 @@
 //   - The pods of a job that this cluster does not run are on a worker. They are read through the gateway of the hub
 //     (Clients.Gateway), which shows the pods of the present attempt.
 //   - The RBAC of the cluster decides who may read logs, and for pods on workers the RBAC of the hub.
-//   - The JobSet is read if the user may read it and it is on this cluster. Without it, it is not known how many nodes a step has and what it
-//     waits for.
+//   - The JobSet is read if the user may read it and it is on this cluster. Without it, it is not known how many nodes a
+//     step has and what it waits for.
 //   - For a pod without a node, the API server answers with an empty log and no error. So the pod is checked first.
 //
 // Locks: output.mu guards the two streams and the last messages. watcher.mu guards the channel of changes.

@@ -23,9 +23,9 @@ type Hub struct {
 	Priority *int32
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, topology and priority. The error is as that of Of, or an
-// Obstacle of the job's flavors, topology or classes. The demand is empty if it could not be derived. Pass a copy of the TrainJob: Fill
-// writes to it.
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, topology and priority. The error is as that of Of,
+// or an Obstacle of the job's flavors, topology or classes. The demand is empty if it could not be derived. Pass a copy
+// of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
 	// Package dispatch reports what is wrong with the policies.
 	policy, _, _ := dispatch.SelectPolicy(hub.Policies, *job)
