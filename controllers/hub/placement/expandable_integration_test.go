@@ -189,21 +189,20 @@ func TestRoomThatIsThereComesFirst(t *testing.T) {
 func TestPoolThatDoesNotGrow(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, withPool(2))
-	s.Submit(t, "job", tpus(2))
-	d, _ := s.reconcile(t, "job")
+	job, next := s.inLine(t, "job", "other", tpus(2))
+	d, _ := s.reconcile(t, job)
 	check.Equal(t, east, d.Spec.Cluster, "the worker of the job")
 	check.Equal(t, v1alpha1.ReasonNoMatchingNode, s.elsewhere(t, d).Reason, "no other worker could add nodes")
 	s.worker(t, west, withPool(2))
 	check.Equal(t, "worker west has room for the job", s.elsewhere(t, d).Message, "where the job can go")
 
-	s.Submit(t, "other", tpus(1))
-	s.expect(t, "other", v1alpha1.ReasonNoFit)
+	s.expect(t, next, v1alpha1.ReasonNoFit)
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeAdmissionTimeout)
-	d, _ = s.reconcile(t, "job")
+	d, _ = s.reconcile(t, job)
 	check.Equal(t, west, d.Spec.Cluster, "the next worker of the job")
 	check.Equal(t, int32(2), d.Spec.Attempt, "attempt")
 	s.tell(d)
-	other, _ := s.reconcile(t, "other")
+	other, _ := s.reconcile(t, next)
 	check.Equal(t, east, other.Spec.Cluster, "the first pool is free for others")
 }
 
