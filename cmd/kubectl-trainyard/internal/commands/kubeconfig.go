@@ -86,7 +86,7 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
-	if _, err := o.raw.Write(text); err != nil {
+	if _, err := o.raw.Out.Write(text); err != nil {
 		return err
 	}
 	if published.OnlyInCluster() {

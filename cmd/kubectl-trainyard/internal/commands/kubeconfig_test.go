@@ -87,6 +87,7 @@ rules:
 - {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list, watch]}
 - {apiGroups: [trainyard.dev], resources: [dispatches], verbs: [get]}
 - {apiGroups: [""], resources: [configmaps], verbs: [get]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -100,6 +101,7 @@ metadata: {name: user, namespace: WORKER}
 rules:
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [pods/log], verbs: [get]}
+- {apiGroups: [""], resources: [pods/exec], verbs: [get, create]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

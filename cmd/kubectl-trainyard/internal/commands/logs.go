@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
@@ -60,15 +59,18 @@ This needs the rights to get TrainJobs, to list pods and to get pods/log; with -
 	}
 	addLogsFlags(cmd, &o.Options)
 	addManagerNamespace(cmd.Flags(), &o.managerNamespace)
-	completeFlag(cmd, "step", completer{f}.steps)
-	completeFlag(cmd, "container", completer{f}.containers)
+	completeNode(cmd, f)
 	return cmd
 }
 
+func completeNode(cmd *cobra.Command, f *Factory) {
+	completeFlag(cmd, "step", completer{f}.steps)
+	completeFlag(cmd, "container", completer{f}.containers)
+}
+
 func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
+	addNodeFlags(cmd, o)
 	flags := cmd.Flags()
-	flags.StringVar(&o.Step, "step", "", "`step` whose log to print: dataset-initializer, model-initializer, launcher, trainer, or what the runtime has (default: launcher if there is one, else trainer)")
-	flags.Int32Var(&o.Node, "node", 0, "`node` of the step, counted from 0")
 	flags.BoolVar(&o.AllNodes, "all-nodes", false, "print the logs of all nodes, with [STEP-NODE] before each line")
 	flags.BoolVarP(&o.Follow, "follow", "f", false, "wait for the step to start, and print until the job has ended")
 	flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the try before: of the container, or of the "+
@@ -76,6 +78,13 @@ func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
 	flags.DurationVar(&o.Since, "since", 0, "print only what is newer than this, such as 5s, 2m or 3h")
 	flags.Int64Var(&o.Tail, "tail", o.Tail, "print only so many `lines` at the end; -1: all")
 	flags.BoolVar(&o.Timestamps, "timestamps", false, "print the time of each line before it")
+}
+
+// addNodeFlags adds the flags that select one container of a job.
+func addNodeFlags(cmd *cobra.Command, o *joblogs.Options) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.Step, "step", "", "`step`: dataset-initializer, model-initializer, launcher, trainer, or what the runtime has (default: launcher if there is one, else trainer)")
+	flags.Int32Var(&o.Node, "node", 0, "`node` of the step, counted from 0")
 	flags.StringVarP(&o.Container, "container", "c", "", "`container` of the pod (default: the one of the step)")
 }
 
@@ -86,25 +95,28 @@ func validateLogs(cmd *cobra.Command, o *joblogs.Options) error {
 		return errors.New("--previous prints the log of something that has ended: use it without --follow")
 	case o.AllNodes && cmd.Flags().Changed("node"):
 		return errors.New("--node is one node and --all-nodes are all: use one of the two")
-	case o.Node < 0:
-		return fmt.Errorf("--node is %d: nodes are counted from 0", o.Node)
 	case o.Tail < -1:
 		return fmt.Errorf("--tail is %d: must be a number of lines, or -1 for all", o.Tail)
 	case o.Since < 0 || cmd.Flags().Changed("since") && o.Since < time.Second:
 		return fmt.Errorf("--since is %s: must be a second or more", o.Since)
 	}
+	return validateNode(o)
+}
+
+func validateNode(o *joblogs.Options) error {
+	if o.Node < 0 {
+		return fmt.Errorf("--node is %d: nodes are counted from 0", o.Node)
+	}
 	return nil
 }
 
 func (o *logsOptions) run(ctx context.Context, name string) error {
-	namespace, err := o.factory.Namespace()
-	if err != nil {
+	if err := o.factory.setJob(&o.Options, name); err != nil {
 		return err
 	}
-	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, o.factory.Context()
 	clients, err := o.factory.jobLogs(o.managerNamespace, o.ErrOut)
 	if err != nil {
 		return err
 	}
-	return joblogs.Print(ctx, clients, joblogs.Streams{Out: o.raw, ErrOut: o.ErrOut}, o.Options)
+	return joblogs.Print(ctx, clients, joblogs.Streams{Out: o.raw.Out, ErrOut: o.ErrOut}, o.Options)
 }

@@ -41,7 +41,7 @@ func (p *printer) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.chooseStep(s); err != nil {
+	if _, err := chooseNode(s, p.options); err != nil {
 		return err
 	}
 	ctx, w, err := p.reader.watch(ctx, s.job.GetUID())
@@ -64,7 +64,7 @@ func (f *following) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		of, err := f.chooseStep(s)
+		of, err := chooseNode(s, f.options)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (p *printer) printOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	of, err := p.chooseStep(s)
+	of, err := chooseNode(s, p.options)
 	if err != nil {
 		return err
 	}
@@ -47,18 +47,19 @@ func (p *printer) printOnce(ctx context.Context) error {
 	return p.printSource(ctx, *of, from)
 }
 
-// chooseStep returns the step that the options select, or nil if no step is known yet.
-func (p *printer) chooseStep(s *snapshot) (*step, error) {
+// chooseNode returns the step that the options select, or nil if no step is known yet. Its error says that the step does
+// not have the node.
+func chooseNode(s *snapshot, o Options) (*step, error) {
 	steps := s.steps()
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	of, err := chooseStep(p.options.Job.Name, steps, p.options.Step)
+	of, err := chooseStep(o.Job.Name, steps, o.Step)
 	if err != nil {
 		return nil, err
 	}
-	if !p.options.AllNodes {
-		err = checkNode(of, p.options.Node)
+	if !o.AllNodes {
+		err = checkNode(of, o.Node)
 	}
 	return &of, err
 }

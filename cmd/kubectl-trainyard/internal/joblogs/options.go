@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
 
@@ -22,6 +23,8 @@ type Clients struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Clock      clock.Clock
+	// Config is what the clients are made of. Only Find needs it.
+	Config *rest.Config
 	// Gateway returns clients that lead through the gateway of the hub, for jobs whose pods are on workers. Its error says
 	// why there are none.
 	Gateway func(context.Context) (Clients, error)
