@@ -27,7 +27,7 @@ import (
 
 const (
 	// annotationArchived is on a pod that is made from the log archive. It has the time when the logs were read.
-	annotationArchived = v1alpha1.KeyPrefix + "log-archived"
+	annotationArchived = v1alpha1.LabelLogArchived
 	// maxNamed is how many pods, or attempts, are named in a warning.
 	maxNamed = 10
 )
@@ -53,8 +53,50 @@ func (a *archived) pod(w http.ResponseWriter, q *question) (answered bool) {
 		return false
 	}
 	w.Header().Set("Content-Type", typeJSON)
-	_ = json.NewEncoder(w).Encode(podOf(found)) // The client may have gone.
+	_ = json.NewEncoder(w).Encode(podOf(found.Index, found.Pod)) // The client may have gone.
 	return true
+}
+
+// list answers with the pods of a job whose logs are kept, if the caller selects such pods and may list pods.
+func (a *archived) list(w http.ResponseWriter, q *question) (answered bool) {
+	if a == nil || !q.asked.archived || q.asked.job == "" || q.form.as != "" && !q.form.table {
+		return false
+	}
+	if allowed, err := a.access.allows(q.ctx, q.caller, attributes(q.info, "list")); err != nil || !allowed {
+		return false // The hub says why.
+	}
+	uid, ok := a.namespaceUID(q.ctx, q.asked.namespace)
+	if !ok {
+		return false
+	}
+	kept, err := a.store.Of(q.ctx, q.asked.namespace, uid, q.asked.job)
+	if err != nil {
+		a.log.Error(err, "The log archive does not answer")
+		fail(w, unavailable("the log archive does not answer"))
+		return true
+	}
+	pods := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kindPod + "List"}, Items: []corev1.Pod{}}
+	for _, x := range kept {
+		if words := aboutAttempt(x); x.Missing != "" {
+			warn(w, words)
+		}
+		for i := range x.Pods {
+			if pod := podOf(x, &x.Pods[i]); q.asked.matches(&pod.ObjectMeta) {
+				pods.Items = append(pods.Items, *pod)
+			}
+		}
+	}
+	w.Header().Set("Content-Type", typeJSON)
+	_ = json.NewEncoder(w).Encode(pods) // The client may have gone.
+	return true
+}
+
+// namespaceUID returns the UID of a namespace of the hub. ok is false if it is not known.
+func (a *archived) namespaceUID(ctx context.Context, name string) (uid types.UID, ok bool) {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := a.hub.cached.Get(ctx, types.NamespacedName{Name: name}, namespace)
+	return namespace.UID, err == nil
 }
 
 // logOf answers with what the archive has of a log. The caller may read the log of a pod of this name.
@@ -107,12 +149,11 @@ func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, i
 		return nil, false
 	}
 	defer leave()
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := a.hub.cached.Get(ctx, types.NamespacedName{Name: info.Namespace}, namespace); err != nil {
+	uid, ok := a.namespaceUID(ctx, info.Namespace)
+	if !ok {
 		return nil, false
 	}
-	found, err := a.store.Find(ctx, info.Namespace, namespace.UID, info.Name, jobsOf(info.Name))
+	found, err := a.store.Find(ctx, info.Namespace, uid, info.Name, jobsOf(info.Name))
 	if err != nil {
 		a.log.Error(err, "The log archive does not answer")
 		warn(w, "the log archive does not answer")
@@ -252,13 +293,17 @@ func lastLines(text []byte, lines int64) []byte {
 }
 
 // podOf makes a pod of what the archive knows, as much as a client needs to read its logs.
-func podOf(found *logarchive.Found) *corev1.Pod {
-	x, kept := found.Index, found.Pod
+func podOf(x *logarchive.Index, kept *logarchive.Pod) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kindPod},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: x.Namespace, Name: kept.Name, UID: kept.UID, Labels: map[string]string{v1alpha1.LabelCluster: string(x.Worker)}, CreationTimestamp: kept.Created,
-			Annotations: map[string]string{annotationArchived: x.KeptAt.Format(time.RFC3339)},
+			Namespace: x.Namespace, Name: kept.Name, UID: kept.UID, CreationTimestamp: kept.Created,
+			Labels: map[string]string{
+				v1alpha1.LabelCluster: string(x.Worker), v1alpha1.LabelLogArchived: "true", v1alpha1.LabelOriginUID: string(x.UID),
+			},
+			Annotations: map[string]string{
+				annotationArchived: x.KeptAt.Format(time.RFC3339), v1alpha1.AnnotationAttempt: strconv.Itoa(int(x.Number)),
+			},
 		},
 		Spec:   corev1.PodSpec{NodeName: kept.Node},
 		Status: corev1.PodStatus{Phase: kept.Phase, Message: fmt.Sprintf("the pod is gone: %s; its logs are in the log archive", x.Reason)},

@@ -6,11 +6,13 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/logarchive"
@@ -30,7 +32,7 @@ func archiveOf(t *testing.T, namespace types.UID) *logarchive.Archive {
 	check.Must(t, a.Keep(t.Context(), of, gonePod, &node, []byte("one\ntwo\nthree\n")))
 	check.Must(t, a.WriteIndex(t.Context(), &logarchive.Index{
 		Attempt: of, NamespaceUID: namespace, Worker: "east", Reason: "Drained",
-		Pods: []logarchive.Pod{{Name: gonePod, UID: "uid", Phase: corev1.PodRunning, Containers: []logarchive.Container{
+		Pods: []logarchive.Pod{{Name: gonePod, UID: "uid", Phase: corev1.PodRunning, Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: "job"}, Containers: []logarchive.Container{
 			{Name: "prepare", Init: true, Missing: "the pod was gone before its log was read"}, node,
 		}}},
 	}))
@@ -135,4 +137,59 @@ func TestArchiveIsNotForPodsOfTheHub(t *testing.T) {
 	}})
 	a := w.send(t, http.MethodGet, "/api/v1/namespaces/team/pods/"+gonePod+"/log")
 	check.Equal(t, "of the hub\n", a.body, "log")
+}
+
+// TestArchivedPods: a list that selects them has the pods of one job whose logs are kept, for who may list pods.
+func TestArchivedPods(t *testing.T) {
+	const archived, ofJob = "trainyard.dev/log-archived", "jobset.sigs.k8s.io/jobset-name=job"
+	for name, tc := range map[string]struct {
+		namespace types.UID
+		selector  string
+		hub       func(http.ResponseWriter, *http.Request)
+		code      int
+		pods      []string
+	}{
+		"Exists":    {selector: archived + "," + ofJob, code: 200, pods: []string{gonePod}},
+		"True":      {selector: archived + "=true," + ofJob, code: 200, pods: []string{gonePod}},
+		"OfTheUID":  {selector: archived + "=true,trainyard.dev/origin-uid=origin-uid," + ofJob, code: 200, pods: []string{gonePod}},
+		"OfAnother": {selector: archived + "=true,trainyard.dev/origin-uid=other," + ofJob, code: 200},
+		"Worker":    {selector: archived + ",trainyard.dev/cluster=east," + ofJob, code: 200, pods: []string{gonePod}},
+		"Elsewhere": {selector: archived + ",trainyard.dev/cluster=west," + ofJob, code: 200},
+		"NotAsked":  {selector: ofJob, code: 200},
+		"Not":       {selector: "!" + archived + "," + ofJob, code: 200},
+		"AllJobs":   {selector: archived, code: 200},
+		"Before":    {namespace: "ns-0", selector: archived + "," + ofJob, code: 200},
+		"Forbidden": {selector: archived + "," + ofJob, code: 403, hub: func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+				w.Header().Set("Content-Type", typeJSON)
+				_, _ = w.Write([]byte(`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`))
+			case strings.HasSuffix(r.URL.Path, "/pods"):
+				w.WriteHeader(http.StatusForbidden)
+				answerJSON(w, status(http.StatusForbidden, "Forbidden", "forbidden"))
+			default:
+				hubServer(w, r)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := tc.namespace
+			if namespace == "" {
+				namespace = "ns-1"
+			}
+			w := newWorld(t, &workerServer{evil: withoutPods, archive: archiveOf(t, namespace), hub: tc.hub})
+			a := w.send(t, http.MethodGet, "/api/v1/namespaces/team/pods?labelSelector="+url.QueryEscape(tc.selector))
+			check.Equal(t, tc.code, a.code, "code: %s", a.body)
+			var list corev1.PodList
+			check.Must(t, json.Unmarshal([]byte(a.body), &list))
+			var names []string
+			for i := range list.Items {
+				if pod := &list.Items[i]; pod.Name == gonePod {
+					names = append(names, pod.Name)
+					check.Equal(t, "1", pod.Annotations["trainyard.dev/attempt"], "attempt")
+				}
+			}
+			check.Diff(t, tc.pods, names, "pods that are gone")
+		})
+	}
 }

@@ -154,7 +154,9 @@ func (g *Gateway) merge(w http.ResponseWriter, r *http.Request, c *caller, info 
 			return
 		}
 		defer leave()
-		g.list(w, q)
+		if !g.archived.list(w, q) {
+			g.list(w, q)
+		}
 		return
 	case r.Header.Get("Upgrade") != "":
 		fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "watch pods and Events without a WebSocket"))

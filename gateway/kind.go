@@ -40,6 +40,18 @@ type wanted struct {
 	fields    fieldselector.Selector
 	// name is that of the only pod, or of what Events are about, and job that of the only job, if the caller asks for one.
 	name, job string
+	// archived is true if the caller asks for pods whose logs are kept.
+	archived bool
+}
+
+// matches says whether the caller asks for an object. Of its fields, only the names can be asked for.
+func (s *wanted) matches(object *metav1.ObjectMeta) bool {
+	for _, requirement := range s.labels {
+		if !requirement.Matches(labels.Set(object.Labels)) {
+			return false
+		}
+	}
+	return s.fields.Matches(fieldselector.Set{"metadata.name": object.Name, "metadata.namespace": object.Namespace})
 }
 
 // wantedOf reads the selectors of a request. The error is about one that the hub refuses too.
@@ -59,6 +71,9 @@ func wantedOf(info *apirequest.RequestInfo, query url.Values) (*wanted, error) {
 		s.name, _ = s.fields.RequiresExactMatch(events{group: info.APIGroup}.about() + ".name")
 	}
 	for _, requirement := range s.labels {
+		if requirement.Key() == v1alpha1.LabelLogArchived && info.Resource == resourcePods {
+			s.archived = requirement.Matches(labels.Set{v1alpha1.LabelLogArchived: "true"}) && !requirement.Matches(labels.Set{})
+		}
 		if requirement.Key() != jobsetv1alpha2.JobSetNameKey || requirement.Values().Len() != 1 {
 			continue
 		}

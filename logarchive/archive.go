@@ -106,33 +106,54 @@ type Found struct {
 
 // Find searches the jobs of a namespace for a pod. jobs are the names of jobs whose pod it could be.
 func (a *Archive) Find(ctx context.Context, namespace string, uid types.UID, pod string, jobs []string) (*Found, error) {
-	found, left := &Found{}, maxRead
+	found := &Found{}
+	err := a.each(ctx, namespace, uid, jobs, func(x *Index) (more bool) {
+		if p := x.pod(pod); p != nil && x.Owns(pod) {
+			found.Index, found.Pod = x, p
+			return false
+		}
+		found.Others = append(found.Others, x)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Of returns what is kept of the jobs of a name, the latest attempts first.
+func (a *Archive) Of(ctx context.Context, namespace string, uid types.UID, job string) (all []*Index, err error) {
+	err = a.each(ctx, namespace, uid, []string{job}, func(x *Index) bool {
+		all = append(all, x)
+		return true
+	})
+	return all, err
+}
+
+// each reads the indexes of jobs in a namespace with this UID, as long as visit wants more and maxRead allows.
+func (a *Archive) each(ctx context.Context, namespace string, uid types.UID, jobs []string, visit func(*Index) (more bool)) error {
+	left := maxRead
 	for _, job := range jobs {
 		attempts, err := a.attempts(ctx, namespace, job)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, attempt := range attempts {
 			if left--; left < 0 {
-				return found, nil
+				return nil
 			}
 			x, err := a.index(ctx, attempt)
 			switch {
 			case errors.Is(err, ErrNotFound): // It is being kept now, or was interrupted.
 				continue
 			case err != nil:
-				return nil, err
-			case x.NamespaceUID != uid:
-				continue
+				return err
+			case x.NamespaceUID == uid && !visit(x):
+				return nil
 			}
-			if p := x.pod(pod); p != nil && x.Owns(pod) {
-				found.Index, found.Pod = x, p
-				return found, nil
-			}
-			found.Others = append(found.Others, x)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // attempts returns the attempts of all jobs of a name, the highest number first.

@@ -109,6 +109,9 @@ const (
 	// LabelCluster is on pods and Events that the hub's gateway shows. It has the name of the WorkerCluster from which they
 	// come. No object that exists has it.
 	LabelCluster = "trainyard.dev/cluster"
+	// LabelLogArchived is on pods that are gone and whose logs are in the log archive, as the hub's gateway shows them. A
+	// list that selects it and the name of one JobSet has them. They have LabelOriginUID and AnnotationAttempt.
+	LabelLogArchived = "trainyard.dev/log-archived"
 	// AnnotationPods asks, on a dry run of a copy, what the worker's admission makes of the pods of the copy. The worker's
 	// agent puts the answer in the place of the question. No object that exists has it.
 	AnnotationPods = "trainyard.dev/pods"

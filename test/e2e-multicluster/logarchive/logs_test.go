@@ -71,6 +71,43 @@ func TestEnded(t *testing.T) {
 	read()
 }
 
+// TestEndedByThePlugin: the plugin and kubectl find the pods whose logs are kept by the job's name.
+func TestEndedByThePlugin(t *testing.T) {
+	t.Parallel()
+	plugin := func(args ...string) yard.Result {
+		return yard.ResultOf(y.PluginCommand(t.Context(), append([]string{"--kubeconfig", viewer.Kubeconfig}, args...)...))
+	}
+	job := submit(t, yard.Job{Name: "kept", Nodes: 2, RunFor: "2s"}, east, map[string]string{clusters.LogAnnotation: "one\ntwo"})
+	pods := runs(t, east, job)
+	gone(t, east, job)
+	var first yard.Result
+	y.Eventually(t, func(g gomega.Gomega) { // The hub's status comes after the pods have gone.
+		first = plugin("logs", "kept")
+		g.Expect(first.Code).To(gomega.Equal(0), "%s", first)
+	})
+	check.Equal(t, "one\ntwo\n", first.Out, "the first node: %s", first)
+	contains(t, first.Err, `from the log archive: attempt 1 of TrainJob kept on worker "east", Complete`)
+	for name, tc := range map[string]struct {
+		args []string
+		want yard.Result
+	}{
+		"AllNodes": {args: []string{"logs", "kept", "--all-nodes", "--tail", "1"}, want: yard.Result{Out: "[trainer-0] two\n[trainer-1] two\n", Err: "from the log archive"}},
+		"Follow":   {args: []string{"logs", "kept", "-f"}, want: yard.Result{Out: "one\ntwo\n"}},
+		"Previous": {args: []string{"logs", "kept", "-p"}, want: yard.Result{Code: 1, Err: "not in the log archive"}},
+		"Node":     {args: []string{"logs", "kept", "--node", "2"}, want: yard.Result{Code: 1, Err: "the pod of step trainer, node 2, is gone"}},
+		"Pods":     {args: []string{"pods", "kept"}, want: yard.Result{Err: `TrainJob "kept" is Complete, and its pods are gone; the log archive has their logs: kubectl trainyard logs kept`}},
+		"Exec":     {args: []string{"exec", "kept", "--", "ls"}, want: yard.Result{Code: 1, Err: "its pods are gone"}},
+	} {
+		r := plugin(tc.args...)
+		check.Equal(t, tc.want.Code, r.Code, "%s: %s", name, r)
+		check.Equal(t, tc.want.Out, r.Out, "%s: %s", name, r)
+		contains(t, r.Err, tc.want.Err)
+	}
+	const selector = "jobset.sigs.k8s.io/jobset-name=kept,trainyard.dev/log-archived"
+	contains(t, viewer.Kubectl(t.Context(), "get", "pods", "-l", selector).Out, pods[0].Name, pods[1].Name)
+	check.Equal(t, "", viewer.Kubectl(t.Context(), "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name=kept").Out, "pods that are there")
+}
+
 // TestLongLog: of a long log the end is kept, in whole lines, and a warning says that the start is not.
 func TestLongLog(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,9 @@ func start(ctx context.Context) (stop func() error, err error) {
 			return stop, err
 		}
 	}
+	if err := y.Yard.Hub.ApplyKustomization(ctx, "../../../config/users"); err != nil {
+		return stop, err
+	}
 	if viewer, err = y.NewUser(ctx, team, "vic", "view"); err != nil {
 		return stop, err
 	}

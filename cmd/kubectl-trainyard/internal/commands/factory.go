@@ -135,26 +135,26 @@ func (f *Factory) setJob(o *joblogs.Options, name string) error {
 	return err
 }
 
-// jobLogs returns the clients that package joblogs needs. warnings is where the warnings of a gateway go.
+// jobLogs returns the clients that package joblogs needs. warnings is where the warnings of a gateway go: it names the
+// workers that do not answer, and says what it knows of logs that are kept.
 func (f *Factory) jobLogs(managerNamespace string, warnings io.Writer) (joblogs.Clients, error) {
 	config, err := f.flags.ToRESTConfig()
 	if err != nil {
 		return joblogs.Clients{}, err
 	}
+	config.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{Deduplicate: true})
 	clients, err := jobLogsOf(config)
 	clients.Gateway = func(ctx context.Context) (joblogs.Clients, error) {
 		published, err := f.gateway(ctx, managerNamespace)
 		if err != nil {
 			return joblogs.Clients{}, err
 		}
-		through := rest.CopyConfig(config)
+		through := config
 		if !published.Is(config) {
 			if through, err = published.Reach(config); err != nil {
 				return joblogs.Clients{}, err
 			}
 		}
-		// The gateway names the workers that do not answer.
-		through.WarningHandler = rest.NewWarningWriter(warnings, rest.WarningWriterOptions{Deduplicate: true})
 		return jobLogsOf(through)
 	}
 	return clients, err

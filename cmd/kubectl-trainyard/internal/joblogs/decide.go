@@ -209,6 +209,8 @@ type snapshot struct {
 	pods []*corev1.Pod
 	// elsewhere is true if the pods are on a worker.
 	elsewhere bool
+	// kept is true if the pods are gone, and their logs are in the log archive.
+	kept bool
 	// where says where the job is, if it is elsewhere and has no pods.
 	where string
 	// now is the time of the snapshot, for ages.

@@ -39,6 +39,8 @@ func whyNoPod(s *snapshot, of *step, node int32) string {
 	switch {
 	case end != nil && of != nil && len(of.unmet(s.steps())) > 0:
 		return fmt.Sprintf("%s %s, and step %s was never started", name, ended(end), of.name)
+	case end != nil && s.kept && len(s.pods) == 0:
+		return fmt.Sprintf("%s %s, and its pods are gone; the log archive has their logs: kubectl trainyard logs %s", name, ended(end), s.job.GetName())
 	case end != nil && of == nil:
 		return fmt.Sprintf("%s %s, and nothing is left of its pods%s", name, ended(end), jobSetToo(s))
 	case end != nil:

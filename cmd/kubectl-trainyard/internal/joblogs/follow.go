@@ -44,6 +44,9 @@ func (p *printer) follow(ctx context.Context) error {
 	if _, err := chooseNode(s, p.options); err != nil {
 		return err
 	}
+	if s.kept {
+		return p.print(ctx, s)
+	}
 	ctx, w, err := p.reader.watch(ctx, s.job.GetUID())
 	if err != nil {
 		return err

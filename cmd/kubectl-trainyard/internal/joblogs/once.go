@@ -30,6 +30,10 @@ func (p *printer) printOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return p.print(ctx, s)
+}
+
+func (p *printer) print(ctx context.Context, s *snapshot) error {
 	of, err := chooseNode(s, p.options)
 	if err != nil {
 		return err
@@ -76,6 +80,10 @@ func (p *printer) findSource(s *snapshot, of step, node int32) (source, error) {
 		return source{}, err
 	}
 	from := source{node: node, pod: pod, container: container}
+	if s.kept { // Nothing else is known of its containers. The gateway says what is missing.
+		from.previous = p.options.Previous
+		return from, nil
+	}
 	status := containerStatus(pod, container)
 	earlier := slices.DeleteFunc(slices.Clone(pods[:len(pods)-1]), func(pod *corev1.Pod) bool { return !hasLog(containerStatus(pod, container)) })
 	switch {

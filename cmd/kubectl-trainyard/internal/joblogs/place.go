@@ -30,6 +30,9 @@ func Find(ctx context.Context, clients Clients, o Options) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
+	if seen.kept {
+		seen.pods = nil // There is no pod to look at.
+	}
 	return &Place{Config: r.clients.Config, Selector: r.podSelector(), Elsewhere: r.elsewhere, seen: seen}, nil
 }
 

@@ -83,7 +83,7 @@ func (r *reader) find(ctx context.Context) (*snapshot, error) {
 		return s, err
 	}
 	r.elsewhere = true
-	if s, err = r.read(ctx); err != nil || len(s.pods) > 0 {
+	if s, err = r.readElsewhere(ctx); err != nil || len(s.pods) > 0 {
 		return s, err // The kubeconfig leads through a gateway.
 	}
 	through, err := r.clients.Gateway(ctx)
@@ -91,7 +91,28 @@ func (r *reader) find(ctx context.Context) (*snapshot, error) {
 		return nil, r.notHere(ctx, s.job, err)
 	}
 	r.clients = through
-	return r.read(ctx)
+	return r.readElsewhere(ctx)
+}
+
+// readElsewhere reads the job and its pods. If it has ended and they are gone, they are those whose logs the log archive
+// has of the last attempt.
+func (r reader) readElsewhere(ctx context.Context) (*snapshot, error) {
+	s, err := r.read(ctx)
+	if err != nil || len(s.pods) > 0 || s.end() == nil {
+		return s, err
+	}
+	kept, err := r.listPods(ctx, r.podSelector()+","+labels.Set{v1alpha1.LabelLogArchived: "true", v1alpha1.LabelOriginUID: string(s.job.GetUID())}.String())
+	if err != nil {
+		return nil, err
+	}
+	attempt := func(pod *corev1.Pod) int32 { return number(pod.Annotations[v1alpha1.AnnotationAttempt]) }
+	var last int32
+	for _, pod := range kept {
+		last = max(last, attempt(pod))
+	}
+	s.pods = slices.DeleteFunc(kept, func(pod *corev1.Pod) bool { return attempt(pod) != last })
+	s.kept = len(s.pods) > 0
+	return s, nil
 }
 
 func (r reader) read(ctx context.Context) (*snapshot, error) {
@@ -99,7 +120,7 @@ func (r reader) read(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, r.explainNoJob(ctx, err)
 	}
-	pods, err := r.listPods(ctx)
+	pods, err := r.listPods(ctx, r.podSelector())
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +188,8 @@ func (r reader) podSelector() string {
 	return selector
 }
 
-func (r reader) listPods(ctx context.Context) ([]*corev1.Pod, error) {
-	list, err := r.clients.Kubernetes.CoreV1().Pods(r.job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: r.podSelector()})
+func (r reader) listPods(ctx context.Context, selector string) ([]*corev1.Pod, error) {
+	list, err := r.clients.Kubernetes.CoreV1().Pods(r.job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("list pods of TrainJob %q: %w", r.job.Name, err)
 	}

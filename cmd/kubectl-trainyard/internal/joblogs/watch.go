@@ -107,7 +107,7 @@ func (w *watcher) snapshot() (*snapshot, error) {
 
 // final returns a snapshot at the end of the job. The first call reads pods that the watch may not have seen yet.
 func (w *watcher) final(ctx context.Context) (*snapshot, error) {
-	w.finalOnce.Do(func() { w.finalPods, w.finalErr = w.reader.listPods(ctx) })
+	w.finalOnce.Do(func() { w.finalPods, w.finalErr = w.reader.listPods(ctx, w.reader.podSelector()) })
 	if w.finalErr != nil {
 		return nil, w.finalErr
 	}
