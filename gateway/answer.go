@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -46,17 +47,40 @@ func fail(w http.ResponseWriter, s *metav1.Status) {
 	_ = json.NewEncoder(w).Encode(s) // The client may have gone.
 }
 
-// warn adds a header that kubectl prints.
+const (
+	// maxWarnings is how many warnings an answer may have, and maxWarning how many characters each. Clients bound headers:
+	// Python's takes 100 of 64 KiB each, and would fail with the whole answer.
+	maxWarnings, maxWarning = 64, 1000
+	moreWarnings            = "there are more warnings, which are left out"
+)
+
+// warn adds a header that kubectl prints. The words can be those of a worker.
 func warn(w http.ResponseWriter, words string) {
+	switch before := len(w.Header()["Warning"]); {
+	case before >= maxWarnings:
+		return
+	case before == maxWarnings-1:
+		words = moreWarnings
+	}
+	// A character that is not printed can end the header or control the terminal. A warning with one would be left out.
 	words = strings.Map(func(r rune) rune {
-		if r < ' ' {
+		if !unicode.IsGraphic(r) {
 			return ' '
 		}
 		return r
 	}, words)
+	words = cut(words, maxWarning)
 	if header, err := utilnet.NewWarningHeader(299, userAgent, words); err == nil {
 		w.Header().Add("Warning", header)
 	}
+}
+
+// cut cuts a text after so many characters.
+func cut(text string, characters int) string {
+	if runes := []rune(text); len(runes) > characters {
+		return string(runes[:characters]) + " ..."
+	}
+	return text
 }
 
 // relay answers with what the hub has answered.

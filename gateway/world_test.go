@@ -122,6 +122,8 @@ type workerServer struct {
 	uid string
 	// archive is the gateway's archive of logs. nil: there is none.
 	archive *logarchive.Archive
+	// change changes the options of the gateway, if it is not nil.
+	change func(*Options)
 }
 
 func metaOf(namespace, name, uid string) metav1.ObjectMeta {
@@ -202,10 +204,14 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	cluster.Status.ClusterID = workerID
 	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace, d, cluster).Build()
 	informers := &informertest.FakeInformers{Scheme: scheme}
-	g, err := New(t.Context(), Options{
+	options := Options{
 		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID,
 		AnswerTimeout: 10 * time.Second, Archive: s.archive, Clock: clock.RealClock{}, Logger: logr.Discard(),
-	})
+	}
+	if s.change != nil {
+		s.change(&options)
+	}
+	g, err := New(t.Context(), options)
 	check.Must(t, err)
 	informer, err := informers.FakeInformerFor(t.Context(), &v1alpha1.Dispatch{})
 	check.Must(t, err)
