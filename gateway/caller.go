@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -31,7 +32,9 @@ type caller struct {
 	impersonate http.Header
 }
 
-// callerOf takes the token out of a request. ok is false without a token.
+// callerOf takes the token out of a request. ok is false without a token, or with one that would be another one in a
+// header: a token of a WebSocket protocol can have spaces, and the hub would read what stands before the first one, or
+// nothing.
 func callerOf(r *http.Request) (c caller, ok bool) {
 	take := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		c.token = token
@@ -47,7 +50,19 @@ func callerOf(r *http.Request) (c caller, ok bool) {
 			c.impersonate[name] = values
 		}
 	}
-	return c, ok
+	return c, ok && !strings.ContainsFunc(c.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+}
+
+// withoutToken returns the WebSocket protocols of a request without those that are tokens.
+func withoutToken(header http.Header) (protocols []string) {
+	for _, values := range header.Values(headerProtocol) {
+		for protocol := range strings.SplitSeq(values, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, protocolToken) {
+				protocols = append(protocols, protocol)
+			}
+		}
+	}
+	return protocols
 }
 
 // key identifies the caller in caches without showing the token.
@@ -92,8 +107,14 @@ func (a asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// authorize gives the headers of a request to the hub what says who sends it.
+// authorize gives the headers of a request to the hub what says who sends it. The token is nowhere else: if it were no
+// good, the hub would take another one of the protocols.
 func (c *caller) authorize(header http.Header) {
+	if protocols := withoutToken(header); len(protocols) > 0 {
+		header.Set(headerProtocol, strings.Join(protocols, ", "))
+	} else {
+		header.Del(headerProtocol)
+	}
 	header.Set(headerAuthorization, "Bearer "+c.token)
 	for name, values := range c.impersonate {
 		header[name] = values

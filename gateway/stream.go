@@ -210,15 +210,7 @@ func rebuild(p *httputil.ProxyRequest, info *apirequest.RequestInfo, w *worker) 
 			header[name] = values
 		}
 	}
-	var protocols []string
-	for _, values := range p.Out.Header.Values(headerProtocol) {
-		for protocol := range strings.SplitSeq(values, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, protocolToken) {
-				protocols = append(protocols, protocol)
-			}
-		}
-	}
-	if len(protocols) > 0 {
+	if protocols := withoutToken(p.Out.Header); len(protocols) > 0 {
 		header.Set(headerProtocol, strings.Join(protocols, ", "))
 	}
 	p.Out.Header = header
