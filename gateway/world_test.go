@@ -223,6 +223,9 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	return w
 }
 
+// handler is the gateway itself.
+func (w *world) handler() *Gateway { return w.gateway.Config.Handler.(*Gateway) }
+
 // answer is what a client gets.
 type answer struct {
 	code   int
