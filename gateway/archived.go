@@ -48,7 +48,7 @@ func (a *archived) pod(w http.ResponseWriter, q *question) (answered bool) {
 	if a == nil || q.form.table || q.form.as != "" {
 		return false
 	}
-	found, ok := a.find(q.ctx, w, q.caller, q.info)
+	found, ok := a.find(q.ctx, w, q.caller, q.info, nil)
 	if !ok || found.Pod == nil {
 		return false
 	}
@@ -100,30 +100,34 @@ func (a *archived) namespaceUID(ctx context.Context, name string) (uid types.UID
 }
 
 // logOf answers with what the archive has of a log. The caller may read the log of a pod of this name.
-func (a *archived) logOf(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo) (answered bool) {
-	if a == nil || info.Subresource != subresourceLog {
+func (a *archived) logOf(w http.ResponseWriter, r *http.Request, v *visit) (answered bool) {
+	if a == nil || v.info.Subresource != subresourceLog {
 		return false
 	}
-	found, ok := a.find(r.Context(), w, c, info)
+	found, ok := a.find(r.Context(), w, v.caller, v.info, v)
 	if !ok || found.Pod == nil {
 		return false
 	}
-	options, refused := logOptionsOf(r.URL.Query(), found.Pod)
-	if refused != nil {
-		fail(w, refused)
+	refuse := func(s *metav1.Status) bool {
+		v.refused(sourceArchive, found.Index.Worker, s)
+		fail(w, s)
 		return true
 	}
+	options, refused := logOptionsOf(r.URL.Query(), found.Pod)
+	if refused != nil {
+		return refuse(refused)
+	}
+	v.container = options.Container
 	kept := found.Pod.Log(options.Container, options.Previous)
 	if kept == nil || kept.Missing != "" {
-		fail(w, notKept(found, options, kept))
-		return true
+		return refuse(notKept(found, options, kept))
 	}
 	text, err := a.store.Read(r.Context(), found.Index.Attempt, found.Pod.Name, kept)
 	if err != nil {
 		a.log.Error(err, "The log archive does not answer")
-		fail(w, unavailable("the log of pod %q is kept, and the log archive does not answer", found.Pod.Name))
-		return true
+		return refuse(unavailable("the log of pod %q is kept, and the log archive does not answer", found.Pod.Name))
 	}
+	v.answered(sourceArchive, found.Index.Worker, found.Index.Job, http.StatusOK)
 	warn(w, aboutLog(found, kept))
 	if query := r.URL.Query(); isTrue(query["timestamps"]) || query.Has("sinceSeconds") || query.Has("sinceTime") {
 		warn(w, "the log archive keeps no times of lines: the options for them have no effect")
@@ -134,8 +138,11 @@ func (a *archived) logOf(w http.ResponseWriter, r *http.Request, c *caller, info
 }
 
 // find searches the archive for a pod that hub and worker do not have. If it is not there, warnings say what is known
-// of its job. ok is false if the archive cannot say anything, or unless the hub says that it has no such pod.
-func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, info *apirequest.RequestInfo) (*logarchive.Found, bool) {
+// of its job. ok is false if the archive cannot say anything, or unless the hub says that it has no such pod. v is nil if
+// the caller does not ask for a log.
+func (a *archived) find(
+	ctx context.Context, w http.ResponseWriter, c *caller, info *apirequest.RequestInfo, v *visit,
+) (*logarchive.Found, bool) {
 	if !safeNames(info) || a.hub.asked(ctx, c, info) != http.StatusNotFound {
 		return nil, false
 	}
@@ -145,7 +152,9 @@ func (a *archived) find(ctx context.Context, w http.ResponseWriter, c *caller, i
 	}
 	leave, ok := a.limits.enter(user)
 	if !ok {
-		warn(w, tooMany(user).Message)
+		refused := tooMany(user)
+		v.refused(sourceArchive, "", refused)
+		warn(w, refused.Message)
 		return nil, false
 	}
 	defer leave()

@@ -45,7 +45,7 @@ type Options struct {
 	Clock clock.WithTicker
 	// Archive has the logs of pods that are gone. Nil: there is none.
 	Archive *logarchive.Archive
-	// Logger gets a line for each stream.
+	// Logger gets a line for each log and each connection that somebody asks for, see visit.
 	Logger logr.Logger
 }
 

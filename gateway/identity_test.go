@@ -73,6 +73,9 @@ func TestHeadersOfIdentity(t *testing.T) {
 						t.Errorf("the hub received %s %s with %s", r.method, r.uri, header)
 					}
 				}
+				if strings.Contains(r.uri, "selfsubjectreviews") && r.header.Get("Impersonate-User") == "" {
+					continue // It asks for the caller's own name, for the log.
+				}
 				for header, want := range wishes {
 					check.Equal(t, want, r.header.Get(header), "%s of %s %s at the hub", header, r.method, r.uri)
 				}

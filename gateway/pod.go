@@ -33,14 +33,15 @@ func attributes(info *apirequest.RequestInfo, verb string) authorizationv1.Resou
 	}
 }
 
-// permitted says whether the caller may do to a pod of this name what the request asks for. If not, the hub says why.
-func (g *Gateway) permitted(ctx context.Context, c *caller, info *apirequest.RequestInfo, verbs ...string) bool {
+// permitted says whether the caller may do to a pod of this name what the request asks for. If not, the hub says why. An
+// error means that the hub does not say, or does not know the caller.
+func (g *Gateway) permitted(ctx context.Context, c *caller, info *apirequest.RequestInfo, verbs ...string) (bool, error) {
 	for _, verb := range verbs {
 		if allowed, err := g.access.allows(ctx, c, attributes(info, verb)); err != nil || !allowed {
-			return false
+			return false, err
 		}
 	}
-	return true
+	return true, nil
 }
 
 // safeNames says whether the names in a request can be parts of a path. API servers accept no others.
@@ -151,7 +152,7 @@ func (g *Gateway) getPod(w http.ResponseWriter, r *http.Request, c *caller, info
 		fail(w, refused)
 		return
 	}
-	if !g.permitted(q.ctx, c, info, "get") {
+	if allowed, _ := g.permitted(q.ctx, c, info, "get"); !allowed {
 		g.hub.serve(w, r, c)
 		return
 	}
@@ -207,7 +208,7 @@ func waiting(d *v1alpha1.Dispatch) string {
 func (g *Gateway) changePod(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo) {
 	of := *info
 	of.Subresource = ""
-	if !g.permitted(r.Context(), c, &of, "get") {
+	if allowed, _ := g.permitted(r.Context(), c, &of, "get"); !allowed {
 		g.hub.serve(w, r, c)
 		return
 	}

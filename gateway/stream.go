@@ -61,15 +61,20 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *caller, info
 func (g *Gateway) connect(
 	w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, verbs []string, by func(*worker) http.RoundTripper,
 ) {
-	if !g.permitted(r.Context(), c, info, verbs...) {
+	v := g.visitOf(r, c, info)
+	if allowed, err := g.permitted(r.Context(), c, info, verbs...); !allowed {
+		if err == nil {
+			v.refused(sourceHub, "", status(http.StatusForbidden, metav1.StatusReasonForbidden, "the hub does not permit it"))
+		}
 		g.hub.serve(w, r, c)
 		return
 	}
 	found, refused := g.locate(r.Context(), c, info, metadataAccept, "")
 	switch {
-	case found == nil && g.archived.logOf(w, r, c, info):
+	case found == nil && g.archived.logOf(w, r, v):
 		return
 	case refused != nil:
+		v.refused(sourceWorker, "", refused)
 		fail(w, refused)
 		return
 	case found == nil:
@@ -83,17 +88,18 @@ func (g *Gateway) connect(
 	}
 	leave, ok := g.limits.enter(user)
 	if !ok {
-		fail(w, tooMany(user))
+		refused = tooMany(user)
+		v.refused(sourceWorker, found.worker.name, refused)
+		fail(w, refused)
 		return
 	}
 	defer leave()
-	g.log.Info("Stream of a worker's pod", "user", user, "what", info.Subresource, "workerCluster", found.worker.name,
-		"namespace", info.Namespace, "pod", info.Name, "trainJob", found.dispatch.Name, "container", r.URL.Query().Get("container"))
-	g.tunnel(w, r, info, found, by(found.worker))
+	g.tunnel(w, r, v, found, by(found.worker))
 }
 
 // tunnel connects until one side ends, or until the pod's attempt is over: whoever follows a log has to see that.
-func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, found *located, by http.RoundTripper) {
+func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, v *visit, found *located, by http.RoundTripper) {
+	info := v.info
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	key := client.ObjectKeyFromObject(found.dispatch)
@@ -120,13 +126,16 @@ func (g *Gateway) tunnel(w http.ResponseWriter, r *http.Request, info *apireques
 			case follows:
 				res.Body = &followed{ReadCloser: res.Body, left: func() bool { return g.fate(ctx, found) != stays }}
 			}
+			v.answered(sourceWorker, found.worker.name, found.dispatch.Name, res.StatusCode)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if errors.Is(context.Cause(ctx), errLeft) {
 				err = errLeft
 			}
-			fail(w, g.failed(r.Context(), info, found, err))
+			refused := g.failed(r.Context(), info, found, err)
+			v.refused(sourceWorker, found.worker.name, withoutWords(refused, info))
+			fail(w, refused)
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))
@@ -145,6 +154,14 @@ func (g *Gateway) failed(ctx context.Context, info *apirequest.RequestInfo, foun
 		return unavailable("TrainJob %q has left worker %q", found.dispatch.Name, found.worker.name)
 	}
 	return unavailable("%v", g.workers.explain(ctx, found.worker.name, err))
+}
+
+// withoutWords is a status of failed without the words of the worker, which has got the arguments of commands.
+func withoutWords(s *metav1.Status, info *apirequest.RequestInfo) *metav1.Status {
+	if s.Code != http.StatusForbidden {
+		return s
+	}
+	return status(s.Code, s.Reason, "the worker does not let Trainyard "+streams[info.Subresource])
 }
 
 // policyWords are in the message of an API server when an admission policy refuses a request, and not RBAC.
