@@ -4,12 +4,19 @@
 package gateway
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
+	fieldselector "k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -185,17 +192,83 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// FuzzSelectors: a selector either is refused, or leaves what a worker is asked at least as narrow.
+// FuzzSelectors: what a worker is asked for is what the caller asks for, as the objects look on the hub, and of pods only
+// those of JobSets.
 func FuzzSelectors(f *testing.F) {
-	f.Add("jobset.sigs.k8s.io/jobset-name=a,trainyard.dev/cluster in (east,west)", "metadata.name=a,status.phase!=Failed")
-	f.Fuzz(func(t *testing.T, labels, fields string) {
-		asked, err := wantedOf(&apirequest.RequestInfo{Resource: resourcePods, Namespace: "team"}, url.Values{"labelSelector": {labels}, "fieldSelector": {fields}})
-		if err != nil {
-			return
-		}
-		query, ok := pods{}.query(t.Context(), &worker{name: v1alpha1.ClusterName("east")}, asked)
-		if ok && !strings.Contains(query.Get("labelSelector"), "jobset.sigs.k8s.io/jobset-uid") {
-			t.Fatalf("%q is sent as %q", labels, query)
+	for i, selectors := range [][2]string{
+		{"jobset.sigs.k8s.io/jobset-name=a,trainyard.dev/cluster in (east,west)", "metadata.name=a,status.phase!=Failed"},
+		{"trainyard.dev/cluster=west", ""}, {"trainyard.dev/cluster!=west,a", "metadata.name=a"}, {"!trainyard.dev/cluster", ""}, {"trainyard.dev/cluster notin (east)", ""},
+		{"!jobset.sigs.k8s.io/jobset-uid", ""}, {"jobset.sigs.k8s.io/jobset-uid=a,!a", "metadata.name!=a"}, {"a in (b,),c!=", "metadata.name=a\\,b"}, {"a>1,a<7", ""},
+		{"a==b,a!=b", "a=b,a=c"}, {"a=", "a="}, {"", ""},
+	} {
+		f.Add(selectors[0], selectors[1], uint64(i))
+	}
+	hub := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build() // It has no Dispatches.
+	f.Fuzz(func(t *testing.T, labelSelector, fieldSelector string, seed uint64) {
+		callers, err := labels.Parse(labelSelector)
+		callersFields, fieldsErr := fieldselector.ParseSelector(fieldSelector)
+		for _, resource := range []string{resourcePods, resourceEvents} {
+			asked, refused := wantedOf(&apirequest.RequestInfo{Resource: resource, Namespace: "team"}, url.Values{"labelSelector": {labelSelector}, "fieldSelector": {fieldSelector}})
+			if (refused == nil) != (err == nil && fieldsErr == nil) {
+				t.Fatalf("%q, %q is refused with %v, and an API server says %v, %v", labelSelector, fieldSelector, refused, err, fieldsErr)
+			}
+			if refused != nil {
+				return
+			}
+			of := kind(pods{})
+			if resource == resourceEvents {
+				of = events{copies: newCopies(hub, hubID, clock.RealClock{})}
+			}
+			query, ok := of.query(t.Context(), &worker{name: "east"}, asked)
+			// The worker reads the query as an API server does.
+			sent, err := labels.Parse(query.Get("labelSelector"))
+			check.Must(t, err)
+			sentFields, err := fieldselector.ParseSelector(query.Get("fieldSelector"))
+			check.Must(t, err)
+			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // It finds no secret.
+			for range 50 {
+				there := labelsFor(random, callers)
+				onHub := labels.Merge(there, labels.Set{v1alpha1.LabelCluster: "east"})
+				want := callers.Matches(onHub) && (resource == resourceEvents || there.Has(jobsetv1alpha2.JobSetUIDKey))
+				if got := ok && sent.Matches(there); got != want {
+					t.Fatalf("%q is sent as %q, %v: %s with %v is asked for: %v, want %v", labelSelector, query, ok, resource, there, got, want)
+				}
+				object := fieldsFor(random, callersFields)
+				if got, want := sentFields.Matches(object), callersFields.Matches(object); ok && got != want {
+					t.Fatalf("%q is sent as %q: %s with %v is asked for: %v, want %v", fieldSelector, query, resource, object, got, want)
+				}
+			}
 		}
 	})
+}
+
+// labelsFor returns labels with about half of what a selector asks for, and with others.
+func labelsFor(random *rand.Rand, selector labels.Selector) labels.Set {
+	set := labels.Set{}
+	give := func(key string, values ...string) {
+		if random.IntN(3) > 0 {
+			set[key] = append(values, "a", "b", "", "5")[random.IntN(len(values)+4)]
+		}
+	}
+	give("a")
+	give("b")
+	give(jobsetv1alpha2.JobSetUIDKey)
+	give(jobsetv1alpha2.JobSetNameKey)
+	give(v1alpha1.LabelCluster, "west", "east") // A user's job can give its pods any label.
+	requirements, _ := selector.Requirements()
+	for _, one := range requirements {
+		give(one.Key(), one.ValuesUnsorted()...)
+	}
+	return set
+}
+
+// fieldsFor returns fields with about half of what a selector asks for.
+func fieldsFor(random *rand.Rand, selector fieldselector.Selector) fieldselector.Set {
+	set := fieldselector.Set{"a": "b"}
+	for _, one := range selector.Requirements() {
+		if random.IntN(3) > 0 {
+			set[one.Field] = []string{one.Value, "a", "b", ""}[random.IntN(4)]
+		}
+	}
+	return set
 }
