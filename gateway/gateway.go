@@ -106,20 +106,19 @@ const noToken = "the gateway takes bearer tokens, and no client certificates or 
 
 // ServeHTTP answers a request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, ok := callerOf(r)
-	if !ok {
-		w.Header().Set("Www-Authenticate", "Bearer")
-		fail(w, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, noToken))
-		return
-	}
 	info, to, err := parse(r)
-	if err != nil || climbs(r.URL) {
-		fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf("the path %q is none of the Kubernetes API", r.URL.Path)))
-		return
-	}
 	counter := requests.MustCurryWith(prometheus.Labels{"route": to.String()})
 	promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.serve(w, r, &c, info, to)
+		c, ok := callerOf(r)
+		switch {
+		case !ok:
+			w.Header().Set("Www-Authenticate", "Bearer")
+			fail(w, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, noToken))
+		case err != nil || climbs(r.URL):
+			fail(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf("the path %q is none of the Kubernetes API", r.URL.Path)))
+		default:
+			g.serve(w, r, &c, info, to)
+		}
 	})).ServeHTTP(w, r)
 }
 
