@@ -4,7 +4,9 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +14,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
@@ -183,6 +187,8 @@ func TestChangesAreRefused(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "changed"}, east, "")
 	pod := runs(t, east, job)[0]
+	before := &corev1.Pod{}
+	check.Must(t, y.Workers[east].Get(t.Context(), client.ObjectKey{Namespace: team, Name: pod}, before))
 	for name, args := range map[string][]string{
 		"Delete": {"delete", "pod", pod}, "Label": {"label", "pod", pod, "a=b"}, "Debug": {"debug", pod, "--image=busybox", "--profile=general"},
 	} {
@@ -193,6 +199,47 @@ func TestChangesAreRefused(t *testing.T) {
 			contains(t, r.Err, `runs on worker "east"`, `delete TrainJob "changed"`)
 		})
 	}
+	path := "/api/v1/namespaces/" + team + "/pods/" + pod
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}}
+	for name, tc := range map[string]struct {
+		method, path string
+		body         any
+	}{
+		"RawDelete":           {method: http.MethodDelete, path: path},
+		"RawPatch":            {method: http.MethodPatch, path: path, body: patch},
+		"RawUpdate":           {method: http.MethodPut, path: path, body: idle(pod, nil)},
+		"RawStatus":           {method: http.MethodPatch, path: path + "/status", body: patch},
+		"RawResize":           {method: http.MethodPatch, path: path + "/resize", body: patch},
+		"EphemeralContainers": {method: http.MethodPatch, path: path + "/ephemeralcontainers", body: patch},
+		"Eviction":            {method: http.MethodPost, path: path + "/eviction", body: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: pod}}},
+		"Binding":             {method: http.MethodPost, path: path + "/binding", body: &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: "east-0"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := send(t, editor, tc.method, tc.path, nil, tc.body)
+			check.Equal(t, http.StatusMethodNotAllowed, a.code, "code: %s", a.body)
+			var said metav1.Status
+			check.Must(t, json.Unmarshal(a.body, &said))
+			check.Diff(t, metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+				Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+				Message: fmt.Sprintf(`pod %q runs on worker "east" and cannot be changed from the hub: change, suspend or delete TrainJob "changed"`, pod),
+			}, said, "answer")
+		})
+	}
+	t.Run("DeleteCollection", func(t *testing.T) {
+		t.Parallel()
+		query := url.Values{"labelSelector": {"jobset.sigs.k8s.io/jobset-name=changed"}}
+		a := send(t, editor, http.MethodDelete, "/api/v1/namespaces/"+team+"/pods", query, nil)
+		check.Equal(t, http.StatusOK, a.code, "code of a deletion that the hub answers, which has no such pod: %s", a.body)
+	})
+	t.Cleanup(func() { // All requests have been answered by now.
+		var after corev1.Pod
+		check.Must(t, y.Workers[east].Get(context.Background(), client.ObjectKeyFromObject(before), &after))
+		if after.UID != before.UID || after.DeletionTimestamp != nil || after.Labels["a"] != "" || len(after.Spec.EphemeralContainers) > 0 {
+			t.Errorf("the pod on the worker has changed: %v", after)
+		}
+	})
 }
 
 // TestWaitingJob: who asks for the pods of a job that waits is told why there are none.
