@@ -13,11 +13,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -242,12 +245,55 @@ func TestChangesAreRefused(t *testing.T) {
 	})
 }
 
-// TestWaitingJob: who asks for the pods of a job that waits is told why there are none.
+// TestWaitingJob: who asks for the pods or the logs of a job that waits is told why there are none.
 func TestWaitingJob(t *testing.T) {
 	t.Parallel()
-	submit(t, yard.Job{Name: "waits", Nodes: 1, GPUs: 64}, east, "")
-	eventually(t, func() bool {
-		r := viewer.Kubectl(t.Context(), "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name=waits")
-		return r.Code == 0 && strings.Contains(r.Err, "TrainJob vision/waits waits: ") && strings.Contains(r.Err, "No resources found")
+	job := submit(t, yard.Job{Name: "waits", Nodes: 1, GPUs: 64}, east, "")
+	var why string
+	y.Eventually(t, func(g gomega.Gomega) {
+		placed := meta.FindStatusCondition(y.DispatchOf(g, job).Status.Conditions, v1alpha1.DispatchPlaced)
+		g.Expect(placed).NotTo(gomega.BeNil())
+		g.Expect(placed.Status).To(gomega.Equal(metav1.ConditionFalse))
+		g.Expect(placed.Message).NotTo(gomega.BeEmpty())
+		why = "Warning: TrainJob vision/waits waits: " + strings.TrimSuffix(placed.Message, ".") + "\n"
+	})
+	const pod, selector = "waits-node-0-0-x7k2p", "jobset.sigs.k8s.io/jobset-name=waits"
+	const unknown = "error: error from server (NotFound): pods %q not found in namespace \"vision\"\n"
+	const none = "No resources found in vision namespace.\n"
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"Pods":        {args: []string{"get", "pods", "-l", selector}, want: why + none},
+		"LogsByLabel": {args: []string{"logs", "-l", selector}, want: why + none},
+		"Follow":      {args: []string{"logs", "-f", "-l", selector}, want: why + none},
+		"Pod":         {args: []string{"get", "pod", pod}, code: 1, want: why + fmt.Sprintf("Error from server (NotFound): pods %q not found\n", pod)},
+		"Logs":        {args: []string{"logs", pod}, code: 1, want: why + fmt.Sprintf(unknown, pod)},
+		"LogsOfJob":   {args: []string{"logs", "waits"}, code: 1, want: why + fmt.Sprintf(unknown, "waits")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := viewer.Kubectl(t.Context(), tc.args...)
+			check.Equal(t, tc.code, r.Code, "code: %s", r)
+			check.Diff(t, tc.want, r.Err, "words")
+		})
+	}
+	t.Run("RawLog", func(t *testing.T) { // kubectl asks for the pod first, other clients do not.
+		t.Parallel()
+		a := send(t, viewer, http.MethodGet, "/api/v1/namespaces/"+team+"/pods/"+pod+"/log", nil, nil)
+		check.Equal(t, http.StatusNotFound, a.code, "code: %s", a.body)
+		contains(t, a.header.Get("Warning"), "TrainJob vision/waits waits: ")
+	})
+	t.Run("Stranger", func(t *testing.T) {
+		t.Parallel()
+		for _, args := range [][]string{{"logs", pod, "-n", team}, {"logs", "-l", selector, "-n", team}} {
+			r := stranger.Kubectl(t.Context(), args...)
+			check.Equal(t, 1, r.Code, "code: %s", r)
+			contains(t, r.Err, "Forbidden")
+			if strings.Contains(r.Err, "waits:") {
+				t.Errorf("somebody else is told why the job waits: %s", r)
+			}
+		}
 	})
 }
