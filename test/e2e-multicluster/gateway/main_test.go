@@ -27,16 +27,17 @@ import (
 )
 
 const (
-	east, west = "east", "west"
-	team       = "vision"
-	other      = "audio"
+	hub, east, west = yard.HubName, "east", "west"
+	team            = "vision"
+	other           = "audio"
 )
 
 var (
 	y = yard.Suite{
 		Options: yard.Options{
 			Workers:  []yard.Worker{worker(east), worker(west)},
-			Progress: yard.Print, Gateway: true, Lease: []string{"--leader-election-retry-period=500ms"},
+			HubNodes: []clusters.NodeShape{yard.GPUNodes(hub, 1, 8, "NVIDIA-H100")},
+			Progress: yard.Print, Gateway: true, HubWebhooks: true, Lease: []string{"--leader-election-retry-period=500ms"},
 		},
 		Timeout: 100 * time.Second,
 		Poll:    100 * time.Millisecond,
