@@ -47,10 +47,10 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// follow follows the log of a pod.
-func follow(t *testing.T, pod string) (out *lockedBuffer, ended <-chan int) {
+// follow follows the log of a pod that has printed "begun".
+func follow(t *testing.T, u *yard.User, pod string) (out *lockedBuffer, ended <-chan int) {
 	t.Helper()
-	command := viewer.Command(t.Context(), "logs", "-f", pod)
+	command := u.Command(t.Context(), "logs", "-f", pod)
 	out = &lockedBuffer{}
 	command.Stdout, command.Stderr = out, out
 	check.Must(t, command.Start())
@@ -78,7 +78,7 @@ func codeOf(t *testing.T, ended <-chan int) int {
 func TestFollowedToTheEnd(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "followed", RunFor: "4s"}, east, "begun")
-	out, ended := follow(t, runs(t, east, job)[0])
+	out, ended := follow(t, viewer, runs(t, east, job)[0])
 	if code := codeOf(t, ended); code != 0 {
 		t.Errorf("kubectl logs -f has ended with %d: %s", code, out.bytes())
 	}
@@ -89,7 +89,7 @@ func TestFollowedJobMoves(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "moves"}, "", "begun")
 	at := placeOf(t, job)
-	out, ended := follow(t, runs(t, at, job)[0])
+	out, ended := follow(t, viewer, runs(t, at, job)[0])
 	d := y.DispatchOf(gomega.NewWithT(t), job)
 	check.Must(t, y.Hub.Delete(t.Context(), d)) // It evicts the job.
 	if code := codeOf(t, ended); code != 1 {
@@ -120,7 +120,7 @@ func TestFaultWorkerHangs(t *testing.T) {
 	there := submit(t, yard.Job{Name: "there"}, east, "")
 	gone := submit(t, yard.Job{Name: "gone"}, west, "begun")
 	pod, silent := runs(t, east, there)[0], runs(t, west, gone)[0]
-	out, ended := follow(t, silent)
+	out, ended := follow(t, viewer, silent)
 	server := y.Yard.Workers[west].Process("kube-apiserver")
 	check.Must(t, server.Signal(syscall.SIGSTOP))
 	defer func() { check.Must(t, server.Signal(syscall.SIGCONT)) }()

@@ -186,9 +186,6 @@ func TestSDK(t *testing.T) {
 		})
 		return read
 	}
-	if len(job.Status.Conditions) == 0 {
-		t.Log("the job has no condition yet")
-	}
 	read := await("Running")
 	check.Equal(t, int32(2), read.nodes, "nodes of the job")
 	names := map[string]string{}
@@ -216,7 +213,7 @@ func TestSDK(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.getJobLogs(t.Context(), name, "node-0", true, func(line string) { lines <- line }) }()
 	check.Equal(t, "step 1", next(t, lines), "first line that is followed")
-	prints(t, at, namespace, names["node-0"], "step 1\nstep 2")
+	prints(t, y.Workers[at], namespace, names["node-0"], "step 1\nstep 2")
 	check.Equal(t, "step 2", next(t, lines), "line that is printed later")
 
 	y.Eventually(t, func(g gomega.Gomega) {
@@ -229,7 +226,7 @@ func TestSDK(t *testing.T) {
 	})
 
 	for _, pod := range pods {
-		ends(t, at, namespace, pod)
+		ends(t, y.Workers[at], namespace, pod)
 	}
 	select {
 	case err := <-ended:
@@ -256,24 +253,24 @@ func next(t *testing.T, lines <-chan string) string {
 	}
 }
 
-// prints lets a pod on a worker have printed something.
-func prints(t *testing.T, at, namespace, name, log string) {
+// prints lets a pod of a cluster have printed something.
+func prints(t *testing.T, at client.Client, namespace, name, log string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, clusters.LogAnnotation, log)
-	check.Must(t, y.Workers[at].Patch(t.Context(), pod, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	check.Must(t, at.Patch(t.Context(), pod, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// ends lets a pod on a worker succeed now, see test/clusters/stages.
-func ends(t *testing.T, at, namespace, name string) {
+// ends lets a pod of a cluster succeed now, see test/clusters/stages.
+func ends(t *testing.T, at client.Client, namespace, name string) {
 	t.Helper()
 	y.Eventually(t, func(g gomega.Gomega) {
 		var pod corev1.Pod
-		g.Expect(y.Workers[at].Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &pod)).To(gomega.Succeed())
+		g.Expect(at.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &pod)).To(gomega.Succeed())
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 			Type: "trainyard.dev/Ends", Status: corev1.ConditionFalse, Message: time.Now().Format(time.RFC3339),
 		})
-		g.Expect(y.Workers[at].Status().Update(t.Context(), &pod)).To(gomega.Succeed())
+		g.Expect(at.Status().Update(t.Context(), &pod)).To(gomega.Succeed())
 	})
 }
 
