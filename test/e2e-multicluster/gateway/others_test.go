@@ -4,8 +4,10 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
@@ -166,13 +169,58 @@ func TestRevokedToken(t *testing.T) {
 	t.Parallel()
 	job := submit(t, yard.Job{Name: "revoked"}, east, "begun")
 	pod := runs(t, east, job)[0]
-	u, err := y.NewUser(t.Context(), team, "rita", "view")
+	atHub := runOnHub(t, "revoked-on-the-hub", "begun")
+	u, err := y.NewUser(t.Context(), team, "rita", "edit")
 	check.Must(t, err)
 	check.Equal(t, 0, u.Kubectl(t.Context(), "logs", pod).Code, "code before")
+
+	out, _ := follow(t, u, pod)
+	command := u.Command(t.Context(), "exec", "-i", pod, "--", "cat")
+	reader, writer := io.Pipe()
+	var typed lockedBuffer
+	command.Stdin, command.Stdout, command.Stderr = reader, &typed, &typed
+	check.Must(t, command.Start())
+	_, err = writer.Write([]byte("before\n"))
+	check.Must(t, err)
+	eventually(t, func() bool { return typed.String() == "before\n" })
+	watch := u.Command(t.Context(), "get", "pods", "-w", "--no-headers", "--field-selector=metadata.name="+pod, "--output=jsonpath={.metadata.annotations['trainyard\\.dev/log']}/")
+	var watched lockedBuffer
+	watch.Stdout, watch.Stderr = &watched, &watched
+	check.Must(t, watch.Start())
+	eventually(t, func() bool { return watched.String() == "begun/" })
+	// The same at the API server itself.
+	config := rest.AnonymousClientConfig(y.Yard.Hub.Config)
+	config.BearerToken = u.Token
+	direct, err := kubernetes.NewForConfig(config)
+	check.Must(t, err)
+	stream, err := direct.CoreV1().Pods(team).GetLogs(atHub, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
+	check.Must(t, err)
+	defer func() { _ = stream.Close() }()
+	lines := bufio.NewReader(stream)
+	line, err := lines.ReadString('\n')
+	check.Must(t, err)
+	check.Equal(t, "begun\n", line, "log at the API server")
+
 	check.Must(t, y.Hub.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "rita"}}))
-	eventually(t, func() bool { return u.Kubectl(t.Context(), "logs", pod).Code != 0 })
-	r := u.Kubectl(t.Context(), "get", "pods")
-	check.Equal(t, 1, r.Code, "code: %s", r)
+	for _, args := range [][]string{{"logs", pod}, {"exec", pod, "--", "true"}, {"get", "pods"}, {"get", "pods", "-w"}} {
+		eventually(t, func() bool {
+			r := u.Kubectl(t.Context(), args...)
+			return r.Code == 1 && strings.Contains(r.Err, "You must be logged in to the server")
+		})
+	}
+
+	prints(t, y.Workers[east], team, pod, "begun\nafter")
+	eventually(t, func() bool { return out.String() == "begun\nafter\n" })
+	eventually(t, func() bool { return watched.String() == "begun/begun\nafter/" })
+	_, err = writer.Write([]byte("after\n"))
+	check.Must(t, err)
+	eventually(t, func() bool { return typed.String() == "before\nafter\n" })
+	check.Must(t, writer.Close())
+	check.Must(t, command.Wait())
+	prints(t, y.Hub, team, atHub, "begun\nafter")
+	line, err = lines.ReadString('\n')
+	check.Must(t, err)
+	check.Equal(t, "after\n", line, "log at the API server")
 }
 
 // TestOversizedHeaders: headers larger than any client's are refused before they are read.
