@@ -4,7 +4,13 @@
 package gateway
 
 import (
+	"context"
 	"testing"
+
+	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
@@ -25,12 +31,29 @@ func TestFaultLeaderChanges(t *testing.T) {
 		r = u.Kubectl(t.Context(), "get", "pods")
 		contains(t, r.Out, pod)
 	}
-	// The replica that stood by leads from here on, and the other one starts again.
-	check.Must(t, y.Managers.Kill())
+	before := leader(gomega.NewWithT(t))
+	check.Must(t, y.Managers.Away())
+	// Only the replica that stood by runs now, so whoever has taken the lease over is this one.
+	var after string
+	y.Eventually(t, func(g gomega.Gomega) {
+		after = leader(g)
+		g.Expect(after).NotTo(gomega.BeElementOf("", before))
+	})
+	// It works as the leader: only the leader places jobs.
 	later := submit(t, yard.Job{Name: "after-the-change"}, west, "two")
 	pod = runs(t, west, later)[0]
+	contains(t, second.Kubectl(t.Context(), "get", "pods").Out, pod)
+	check.Must(t, y.Managers.Back())
 	for name, u := range map[string]*yard.User{"Leader": second, "StandBy": viewer} {
 		t.Log(name)
 		eventually(t, func() bool { return u.Kubectl(t.Context(), "logs", pod).Out == "two\n" })
 	}
+	check.Equal(t, after, leader(gomega.NewWithT(t)), "leader at the end")
+}
+
+// leader is the identity of the manager that holds the lease.
+func leader(g gomega.Gomega) string {
+	lease := &coordinationv1.Lease{}
+	g.Expect(y.Hub.Get(context.Background(), client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)).To(gomega.Succeed())
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
 }
