@@ -16,7 +16,6 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -54,13 +53,9 @@ func TestHubsOwnPods(t *testing.T) {
 	check.Equal(t, 0, r.Code, "code: %s", r)
 	r = editor.Kubectl(t.Context(), "logs", "of-the-hub")
 	check.Equal(t, "", r.Out+r.Err, "log of a pod of the hub that does not run")
-	all, err := y.NewUser(t.Context(), other, "opal", "view")
-	check.Must(t, err)
-	create(t, y.Hub, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "opal"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: other, Name: "opal"}},
-	})
-	eventually(t, func() bool { r = all.Kubectl(t.Context(), "get", "pods", "-A"); return r.Code == 0 })
+	all := newSeer(t, "opal")
+	r = all.Kubectl(t.Context(), "get", "pods", "-A")
+	check.Equal(t, 0, r.Code, "code: %s", r)
 	contains(t, r.Out, "NAMESPACE", "of-the-hub", pod)
 	r = all.Kubectl(t.Context(), "get", "events", "-A")
 	contains(t, r.Out, pod)
