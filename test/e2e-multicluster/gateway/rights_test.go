@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -116,4 +117,48 @@ func TestRightsOnSubresources(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFaultWorkerPermitsNothing: a worker that lets the hub read pods and no more is named to users, with what its admin has
+// to run.
+func TestFaultWorkerPermitsNothing(t *testing.T) {
+	job := submit(t, yard.Job{Name: "not-permitted"}, east, "begun")
+	pod := runs(t, east, job)[0]
+	overlays := []string{"logs", "exec"}
+	permit := func(ctx context.Context) {
+		for _, overlay := range overlays {
+			check.Must(t, y.Yard.Workers[east].ApplyKustomization(ctx, "../../../config/worker-"+overlay))
+		}
+	}
+	t.Cleanup(func() { permit(context.Background()) })
+	for _, overlay := range overlays {
+		check.Must(t, y.Workers[east].Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub-" + overlay}}))
+	}
+
+	words := func(what, verb, subresource, flags string) string {
+		return fmt.Sprintf(`worker "east" does not let Trainyard %s: pods %q is forbidden: User "system:serviceaccount:trainyard-system:trainyard-hub" `+
+			`cannot %s resource "pods/%s" in API group "" in the namespace "vision"; an admin of the worker permits it with "kubectl trainyard join east%s"`,
+			what, pod, verb, subresource, flags)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{args: []string{"logs", pod}, want: words("read logs", "get", "log", "")},
+		{args: []string{"logs", "-f", pod}, want: words("read logs", "get", "log", "")},
+		{args: []string{"exec", pod, "--", "true"}, want: words("execute commands", "create", "exec", " --exec")},
+		{args: []string{"cp", pod + ":/file", t.TempDir() + "/file"}, want: words("execute commands", "create", "exec", " --exec")},
+		{args: []string{"attach", pod}, want: words("attach to containers", "create", "attach", " --exec")},
+		{args: []string{"port-forward", pod, ":8080"}, want: words("forward ports", "create", "portforward", " --exec")},
+	} {
+		var r yard.Result
+		eventually(t, func() bool { r = editor.Kubectl(t.Context(), tc.args...); return r.Code == 1 }) // The worker's authorizer learns of it later.
+		contains(t, r.Err, tc.want)
+	}
+	r := viewer.Kubectl(t.Context(), "get", "pods")
+	contains(t, r.Out, pod)
+	check.Equal(t, "", r.Err, "warnings of a list of pods")
+	permit(t.Context())
+	eventually(t, func() bool { return editor.Kubectl(t.Context(), "logs", pod).Out == "begun\n" })
+	eventually(t, func() bool { return editor.Kubectl(t.Context(), "exec", pod, "--", "echo", "hello").Out == "hello\n" })
 }
