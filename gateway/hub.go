@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,13 +24,19 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
+// bodyIdleFor is how long a connection for requests with a body is kept. It is less than the API server's 90 seconds, so
+// that no request is sent while its connection ends.
+const bodyIdleFor = 30 * time.Second
+
 // hub is the API server of the hub for callers, and the hub's caches for this process.
 type hub struct {
 	cached client.Reader
 	base   *url.URL
-	// requests and upgrades reach the API server without credentials: every request has its caller's.
-	requests, upgrades *http.Transport
-	errorLog           *log.Logger
+	// requests, bodies and upgrades reach the API server without credentials: every request has its caller's. Requests with
+	// a body do not share a connection: the API server closes one of HTTP/2 after a bad token, whosever requests are under
+	// way, and a body that comes as a stream cannot be sent again on another.
+	requests, bodies, upgrades *http.Transport
+	errorLog                   *log.Logger
 }
 
 // newHub returns the hub at the address of a config, whose credentials are not used.
@@ -42,8 +49,11 @@ func newHub(config *rest.Config, cached client.Reader, logger logr.Logger) (*hub
 	if err != nil {
 		return nil, fmt.Errorf("use the TLS data of the hub: %w", err)
 	}
+	bodies := onlyHTTP1(tlsConfig)
+	bodies.DisableKeepAlives, bodies.MaxIdleConnsPerHost, bodies.IdleConnTimeout = false, 100, bodyIdleFor
+	bodies.ResponseHeaderTimeout = 0 // The API server has a limit of its own for writes.
 	return &hub{
-		cached: cached, base: base, upgrades: onlyHTTP1(tlsConfig), errorLog: ErrorLog(logger),
+		cached: cached, base: base, bodies: bodies, upgrades: onlyHTTP1(tlsConfig), errorLog: ErrorLog(logger),
 		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
 	}, nil
 }
@@ -51,8 +61,11 @@ func newHub(config *rest.Config, cached client.Reader, logger logr.Logger) (*hub
 // serve passes a request on with the caller's token.
 func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) {
 	by := h.requests
-	if r.Header.Get("Upgrade") != "" {
+	switch {
+	case r.Header.Get("Upgrade") != "":
 		by = h.upgrades
+	case r.ContentLength != 0:
+		by = h.bodies
 	}
 	proxy := &httputil.ReverseProxy{
 		Transport: by, FlushInterval: -1, ErrorLog: h.errorLog,
