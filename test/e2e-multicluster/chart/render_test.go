@@ -239,33 +239,70 @@ func TestOwnCertificates(t *testing.T) {
 	}
 }
 
-// TestGateway checks that the options of the gateway reach the manager and the Service.
+// TestGateway checks that what the options of the gateway change is what a user of kustomize changes, and nothing else.
 func TestGateway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		values string
-		// want is how often a part is there.
-		want map[string]int
+		// patches are those of a kustomization over config/hub, as in docs/gateway.md.
+		patches string
+		// without is a part of config that is not there.
+		without string
 	}{
 		"OwnCertificate": {
-			values: "hub.gateway.certSecret=mine,hub.gateway.service.type=LoadBalancer,hub.gateway.service.annotations.scope=internal",
-			want: map[string]int{
-				"secretName: mine\n": 1, "- --gateway-cert-dir=/gateway-certificates\n": 1, "--gateway-service": 0,
-				"  type: LoadBalancer\n": 1, "    scope: internal\n": 1,
-			},
+			values: "hub.gateway.certSecret=mine",
+			patches: `
+- target: {kind: Deployment, name: trainyard-manager}
+  patch: |-
+    - {op: replace, path: /spec/template/spec/containers/0/args/6, value: --gateway-cert-dir=/gateway-certificates}
+    - {op: add, path: /spec/template/spec/containers/0/volumeMounts/-, value: {name: gateway-certificates, mountPath: /gateway-certificates, readOnly: true}}
+    - {op: add, path: /spec/template/spec/volumes/-, value: {name: gateway-certificates, secret: {secretName: mine, optional: true}}}
+`,
+		},
+		"LoadBalancer": {
+			values: "hub.gateway.service.type=LoadBalancer,hub.gateway.service.annotations.scope=internal,hub.gateway.url=https://gateway.example.com",
+			patches: `
+- target: {kind: Service, name: trainyard-gateway}
+  patch: |-
+    - {op: add, path: /spec/type, value: LoadBalancer}
+    - {op: add, path: /metadata/annotations, value: {scope: internal}}
+- target: {kind: Deployment, name: trainyard-manager}
+  patch: |-
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--gateway-url=https://gateway.example.com"}
+`,
 		},
 		"None": {
 			values: "hub.gateway.enabled=false",
-			want:   map[string]int{"--gateway": 0, "name: trainyard-gateway": 0},
+			patches: `
+- target: {kind: Deployment, name: trainyard-manager}
+  patch: |-
+    - {op: remove, path: /spec/template/spec/containers/0/args/6}
+    - {op: remove, path: /spec/template/spec/containers/0/args/5}
+`,
+			without: "gateway",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := render(t, tc.values)
-			check.Must(t, err)
-			for part, want := range tc.want {
-				check.Equal(t, want, strings.Count(out, part), "how often %q is there", part)
+			want := parse(t, patched(t, tc.patches))
+			if tc.without != "" {
+				for key := range parse(t, kubectl(t, "kustomize", filepath.Join(root, "config", tc.without))) {
+					delete(want, key)
+				}
 			}
+			out, err := render(t, "namespace.create=true,"+tc.values)
+			check.Must(t, err)
+			check.Diff(t, want, parse(t, out), "the chart differs from config/hub with patches (-config +chart)")
 		})
 	}
+}
+
+// patched renders config/hub with patches.
+func patched(t *testing.T, patches string) string {
+	t.Helper()
+	dir := t.TempDir()
+	hub, err := filepath.Rel(dir, filepath.Join(root, "config/hub"))
+	check.Must(t, err)
+	check.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: ["+hub+"]\npatches:"+patches), 0o600))
+	return kubectl(t, "kustomize", dir)
 }
 
 // people have roles in the namespace default, which has a job that waits. There is no controller that would delete
