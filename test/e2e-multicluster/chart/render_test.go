@@ -206,12 +206,16 @@ func TestBadValues(t *testing.T) {
 		},
 		"LogsNowhere": {
 			values: "hub.args={--log-archive-dir=/logs}",
-			want:   `hub.args has "--log-archive-dir=/logs", and hub.volumeMounts is empty`,
+			want:   `hub.args has "--log-archive-dir=/logs", and hub.volumeMounts has no volume there: the container has a read-only file system`,
+		},
+		"LogsElsewhere": {
+			values: "hub.args={--log-archive-dir=/tmp/logs},hub.volumeMounts[0].name=east,hub.volumeMounts[0].mountPath=/tmp/log",
+			want:   `hub.args has "--log-archive-dir=/tmp/logs", and hub.volumeMounts has no volume there`,
 		},
 		"LogsNotShared": {
 			values: "hub.replicas=2,hub.args={--log-archive-dir=/logs},hub.volumeMounts[0].name=logs,hub.volumeMounts[0].mountPath=/logs," +
 				"hub.volumes[0].name=logs,hub.volumes[0].emptyDir.sizeLimit=1Gi",
-			want: `the 2 replicas do not share volume "logs"`,
+			want: `hub.args has "--log-archive-dir=/logs", and the 2 replicas do not share volume "logs": take a PersistentVolumeClaim with ReadWriteMany, or --log-archive-url`,
 		},
 		"NoElectionOfAgents": { // So would two agents, with one replica during an update.
 			values: asAgent + ",workerAgent.replicas=1,workerAgent.args={--v=1,--leader-elect=F}",
@@ -223,6 +227,25 @@ func TestBadValues(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error %v\nwant one with: %s", err, tc.want)
 			}
+		})
+	}
+}
+
+// TestLogArchive checks that a directory of logs on a volume that replicas share is taken, whatever other volumes there
+// are, and that one replica may have any volume.
+func TestLogArchive(t *testing.T) {
+	const args = "hub.args={--log-archive-dir=/var/lib/logs/hub-1/}"
+	const mounts = `hub.volumeMounts=[{"name":"scratch","mountPath":"/var/lib"},{"name":"logs","mountPath":"/var/lib/logs/"}]`
+	const scratch, shared = `{"name":"scratch","emptyDir":{}}`, `{"name":"logs","persistentVolumeClaim":{"claimName":"logs"}}`
+	for name, tc := range map[string]struct{ replicas, volumes string }{
+		"Shared":     {replicas: "2", volumes: scratch + "," + shared},
+		"OneReplica": {replicas: "1", volumes: scratch + `,{"name":"logs","emptyDir":{}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := helm(t, "template", "trainyard", filepath.Join(root, "charts/trainyard"), "--namespace", hubNamespace,
+				"--set", args+",hub.replicas="+tc.replicas, "--set-json", mounts, "--set-json", "hub.volumes=["+tc.volumes+"]")
+			check.Must(t, err)
+			check.Equal(t, 1, strings.Count(out, "--log-archive-dir=/var/lib/logs/hub-1/"), "how often the flag is there")
 		})
 	}
 }
