@@ -72,9 +72,13 @@ type scene struct {
 	reconciler    *workercluster.Reconciler
 }
 
-func newScene(t *testing.T) *scene {
+func newScene(t *testing.T, changes ...func(*remote.Options)) *scene {
 	t.Helper()
-	s := &scene{Scene: shared.Get(t).Scene(t), fleet: stage.StartFleet(t, remote.Options{}), joined: roster{}, agent: &agent{}}
+	var options remote.Options
+	for _, change := range changes {
+		change(&options)
+	}
+	s := &scene{Scene: shared.Get(t).Scene(t), fleet: stage.StartFleet(t, options), joined: roster{}, agent: &agent{}}
 	s.first, s.second = s.Workers[0], s.Workers[1]
 	s.reconciler = workercluster.NewReconciler(workercluster.Options{
 		Hub: s.Cached, HubID: s.Hub.ID, Fleet: s.fleet, Members: s.joined, Agents: s.agent, Clock: s.Clock,
