@@ -145,16 +145,17 @@ func TestWebhooksFailOpen(t *testing.T) {
 }
 
 // TestDispatchesWithoutCertificates: a manager that cannot make certificates is ready, looks at jobs, and says in its
-// log what it does not do.
+// log what it does not do. When it can make them, it serves webhooks without a restart.
 func TestDispatchesWithoutCertificates(t *testing.T) {
 	w := hub(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: webhookService + "-cert"}}
 	check.Must(t, w.admin.Delete(t.Context(), secret))
-	t.Cleanup(func() { // As config/webhook-hub has it.
-		check.Must(t, w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+	restore := func() error { // As config/webhook-hub has it.
+		return client.IgnoreAlreadyExists(w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: secret.Namespace, Name: secret.Name,
 		}}))
-	})
+	}
+	t.Cleanup(func() { check.Must(t, restore()) })
 	m := w.start(t, w.serving()...)
 	eventually(t, "log", func(g gomega.Gomega) {
 		g.Expect(m.Log(t)).To(gomega.And(gomega.ContainSubstring("Admission webhooks are not served now"),
@@ -166,6 +167,9 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})).To(gomega.Succeed())
 	})
 	check.Must(t, ports.Ready(t.Context(), m.Health))
+
+	check.Must(t, restore())
+	w.awaitWebhook(t)
 }
 
 // TestManagerMayOnlyTry: whoever has the manager's credentials can run no pods on the hub with them.

@@ -67,7 +67,7 @@ func (c *Certificates) Written() <-chan struct{} { return c.written }
 const AuthorityKey = "ca.crt"
 
 func newCertificates(service types.NamespacedName, configuration string) (*Certificates, error) {
-	dir, err := os.MkdirTemp("", "trainyard-webhook-") // mode 0700
+	dir, err := os.MkdirTemp("", service.Name+"-") // mode 0700
 	if err != nil {
 		return nil, fmt.Errorf("make directory for certificates: %w", err)
 	}
@@ -96,7 +96,8 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 		ExtraDNSNames:  c.names,
 		IsReady:        c.injected,
 		FieldOwner:     c.configuration,
-		ControllerName: c.service.Name,
+		// A process may use a name of a controller once, and after an error it makes the certificates again.
+		ControllerName: filepath.Base(c.dir),
 	}
 	if c.configuration != "" {
 		r.Webhooks = []rotator.WebhookInfo{
