@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -159,7 +157,7 @@ func (r *gatewayRunner) Start(ctx context.Context) error {
 func (r *gatewayRunner) run(ctx context.Context) error {
 	mgr, err := newServing(r.config, ctrl.Options{
 		Scheme: r.scheme,
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}}},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 	})
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -184,10 +182,12 @@ func (r *gatewayRunner) run(ctx context.Context) error {
 				return nil
 			}
 		}
-		if err := r.publish(ctx, mgr.GetClient(), certs); err != nil {
-			return err
+		watcher, err := certwatcher.New(filepath.Join(dir, webhookserver.CertFile), filepath.Join(dir, webhookserver.KeyFile))
+		if err != nil {
+			return fmt.Errorf("load certificate of the gateway: %w", err)
 		}
-		return r.serve(ctx, dir)
+		go r.publish(ctx, mgr.GetClient(), dir, watcher)
+		return r.serve(ctx, watcher)
 	}))
 	if err != nil {
 		return err
@@ -205,37 +205,22 @@ func (r *gatewayRunner) names() []string {
 	return names
 }
 
-// publish writes into the ConfigMap how users reach the gateway, and which authority they trust.
-func (r *gatewayRunner) publish(ctx context.Context, hub client.Client, certs *webhookserver.Certificates) error {
-	data := map[string]string{"url": r.options.published()}
-	if certs != nil {
-		var secret corev1.Secret
-		if err := hub.Get(ctx, certs.Secret(), &secret); err != nil {
-			return fmt.Errorf("get Secret %s: %w", certs.Secret(), err)
+// publish keeps the ConfigMap with the authority of a directory until ctx ends.
+func (r *gatewayRunner) publish(ctx context.Context, hub client.Client, dir string, watcher *certwatcher.CertWatcher) {
+	renewed := make(chan struct{}, 1)
+	watcher.RegisterCallback(func(tls.Certificate) {
+		select {
+		case renewed <- struct{}{}:
+		default: // The publication that is due reads the newest authority.
 		}
-		data[webhookserver.AuthorityKey] = string(secret.Data[webhookserver.AuthorityKey])
-	} else if authority, err := os.ReadFile(filepath.Join(r.options.certDir, webhookserver.AuthorityKey)); err == nil {
-		data[webhookserver.AuthorityKey] = string(authority) // cert-manager puts it there.
-	}
-	published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: gatewayConfigMap}}
-	key := client.ObjectKeyFromObject(published)
-	if err := hub.Get(ctx, key, published); err != nil {
-		r.log.Info("The gateway's address is not published", "configMap", key.String(), "reason", err.Error())
-		return nil
-	}
-	before := published.DeepCopy()
-	published.Data = data
-	if err := hub.Patch(ctx, published, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("write ConfigMap %s: %w", key, err)
-	}
-	return nil
+	})
+	(&publication{
+		hub: hub, key: types.NamespacedName{Namespace: r.namespace, Name: gatewayConfigMap}, url: r.options.published(),
+		authority: filepath.Join(dir, webhookserver.AuthorityKey), every: readAuthorityEvery, log: r.log,
+	}).run(ctx, renewed)
 }
 
-func (r *gatewayRunner) serve(ctx context.Context, dir string) error {
-	watcher, err := certwatcher.New(filepath.Join(dir, webhookserver.CertFile), filepath.Join(dir, webhookserver.KeyFile))
-	if err != nil {
-		return fmt.Errorf("load certificate of the gateway: %w", err)
-	}
+func (r *gatewayRunner) serve(ctx context.Context, watcher *certwatcher.CertWatcher) error {
 	go func() {
 		if err := watcher.Start(ctx); err != nil {
 			r.log.Error(err, "The gateway's certificate is not read again")

@@ -27,8 +27,8 @@ import (
 
 // Certificates are the certificates that processes make, with cert-controller's rotator. The first replica puts an
 // authority and a certificate into the Secret. Each replica writes the authority into the webhook configurations. The
-// rotator renews both 90 days before they end. This type copies the certificate from the Secret to files, from which
-// the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
+// rotator renews both 90 days before they end. This type copies the certificate and the authority from the Secret to
+// files, from which the server reloads the certificate. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
 type Certificates struct {
 	service types.NamespacedName
 	// configuration is the name of the webhook configurations. Empty: there are none to write the authority into.
@@ -57,13 +57,13 @@ func NewCertificates(service types.NamespacedName, names ...string) (*Certificat
 	return c, nil
 }
 
-// Dir is the directory with CertFile and KeyFile.
+// Dir is the directory with CertFile, KeyFile and AuthorityKey.
 func (c *Certificates) Dir() string { return c.dir }
 
 // Written returns a channel that is closed when the files exist.
 func (c *Certificates) Written() <-chan struct{} { return c.written }
 
-// AuthorityKey is the key of the authority in the Secret.
+// AuthorityKey is the name of the authority in the Secret, and of its file.
 const AuthorityKey = "ca.crt"
 
 func newCertificates(service types.NamespacedName, configuration string) (*Certificates, error) {
@@ -105,8 +105,7 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 			{Type: rotator.Mutating, Name: c.configuration},
 		}
 	}
-	err := rotator.AddRotator(mgr, r)
-	if err != nil {
+	if err := rotator.AddRotator(mgr, r); err != nil {
 		return fmt.Errorf("set up certificates of %s: %w", c.service, err)
 	}
 	return nil
@@ -148,8 +147,9 @@ func (c *Certificates) take(object any) {
 		c.log.Error(err, "Secret has no usable certificate", "secret", c.Secret().String())
 		return
 	}
-	// The key is written first. Until the certificate follows, the server keeps the old pair and tries again.
-	for _, name := range []string{KeyFile, CertFile} {
+	// The certificate is written last. Until then, the server keeps the old pair and tries again. Who hears of the
+	// certificate finds its authority.
+	for _, name := range []string{AuthorityKey, KeyFile, CertFile} {
 		if err := c.write(name, secret.Data[name]); err != nil {
 			c.log.Error(err, "Write certificate of webhooks")
 			return

@@ -114,7 +114,7 @@ func TestKeysAreKept(t *testing.T) {
 		return err
 	})
 	check.Must(t, err)
-	check.Diff(t, map[string]os.FileMode{".": 0o700, "tls.crt": 0o600, "tls.key": 0o600}, modes, "files")
+	check.Diff(t, map[string]os.FileMode{".": 0o700, "ca.crt": 0o600, "tls.crt": 0o600, "tls.key": 0o600}, modes, "files")
 	certs.Remove()
 	if _, err := os.Stat(certs.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is still there, error %v", err)
