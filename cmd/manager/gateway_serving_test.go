@@ -255,6 +255,27 @@ func encode(certificate *x509.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
 }
 
+// TestGatewayURLThatChanges: a manager with another URL than the last one makes a certificate for it, by the authority
+// that users trust already. A manager that still has the old URL leaves that certificate.
+func TestGatewayURLThatChanges(t *testing.T) {
+	w := hub(t)
+	w.installGateway(t)
+	old := w.runGateway(t, ofService)
+	authority := []byte(w.awaitPublished(t, nil).Data["ca.crt"])
+	old.await(t, gatewayHost, authority)
+
+	next := w.runGateway(t, func(o *gatewayOptions) { o.service, o.url = gatewayService, "https://next.example.com" })
+	for _, replica := range []*replica{next, old} {
+		replica.await(t, "next.example.com", authority)
+		replica.await(t, "trainyard-gateway.trainyard-system.svc", authority)
+	}
+	check.Equal(t, "https://next.example.com", w.awaitPublished(t, authority).Data["url"], "published URL")
+	before := w.secret(gomega.NewWithT(t), t.Context()).ResourceVersion
+	again := w.runGateway(t, func(o *gatewayOptions) { o.service, o.url = gatewayService, "https://next.example.com" })
+	again.await(t, "next.example.com", authority)
+	check.Equal(t, before, w.secret(gomega.NewWithT(t), t.Context()).ResourceVersion, "version of the Secret, which nobody has to write")
+}
+
 // TestGatewayAuthorityThatChanges: when the managers' authority comes to its end, all replicas serve a certificate of
 // the next one, and the ConfigMap follows. Nobody writes it without need.
 func TestGatewayAuthorityThatChanges(t *testing.T) {

@@ -6,13 +6,17 @@ package webhookserver
 import (
 	"bytes"
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
@@ -20,10 +24,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// clockSkew is how far the clocks of clients may be behind.
+const clockSkew = time.Hour
 
 // Certificates are the certificates that processes make, with cert-controller's rotator. The first replica puts an
 // authority and a certificate into the Secret. Each replica writes the authority into the webhook configurations. The
@@ -108,7 +116,47 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := rotator.AddRotator(mgr, r); err != nil {
 		return fmt.Errorf("set up certificates of %s: %w", c.service, err)
 	}
+	return c.addNames(ctx, mgr, r)
+}
+
+// addNames replaces a certificate that lacks a name of this server, by the same authority. The rotator would look only at
+// the first name. This is done once, at the start: with every change of the Secret, replicas of which one has other names,
+// as in a rolling update, would replace each other's certificates.
+func (c *Certificates) addNames(ctx context.Context, mgr ctrl.Manager, r *rotator.CertRotator) error {
+	if len(c.names) == 0 {
+		return nil
+	}
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		secret := &corev1.Secret{}
+		if err := mgr.GetAPIReader().Get(ctx, c.Secret(), secret); err != nil {
+			return err
+		}
+		pair, err := tls.X509KeyPair(secret.Data[CertFile], secret.Data[KeyFile])
+		if err != nil || c.covers(pair.Leaf) {
+			return nil //nolint:nilerr // The rotator replaces what cannot be used.
+		}
+		authority, err := tls.X509KeyPair(secret.Data[AuthorityKey], secret.Data["ca.key"])
+		key, isRSA := authority.PrivateKey.(*rsa.PrivateKey)
+		if err != nil || !isRSA {
+			return nil //nolint:nilerr // The same.
+		}
+		now := time.Now()
+		secret.Data[CertFile], secret.Data[KeyFile], err = r.CreateCertPEM(
+			&rotator.KeyPairArtifacts{Cert: authority.Leaf, Key: key}, now.Add(-clockSkew), now.Add(r.ServerCertDuration))
+		if err != nil {
+			return err
+		}
+		return mgr.GetClient().Update(ctx, secret)
+	})
+	if err != nil {
+		return fmt.Errorf("replace the certificate in Secret %s, which lacks a name: %w", c.Secret(), err)
+	}
 	return nil
+}
+
+// covers is true if the certificate has all names.
+func (c *Certificates) covers(certificate *x509.Certificate) bool {
+	return !slices.ContainsFunc(c.names, func(name string) bool { return certificate.VerifyHostname(name) != nil })
 }
 
 // watchSecret uses its own cache, because the manager's cache has no contents of Secrets.
