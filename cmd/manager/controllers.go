@@ -99,7 +99,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	return errors.Join(
 		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
-		w.addExpiry(name), w.addWebhooks(ctx), w.addGateway(ctx),
+		w.addExpiry(name), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
 	)
 }
 

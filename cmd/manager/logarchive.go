@@ -95,6 +95,47 @@ func (o *logArchiveOptions) newLogArchive() (*logarchive.Archive, error) {
 	return nil, nil
 }
 
+// try returns nil if logs can be kept in the archive. In a bucket it does not write: what is there stays there.
+func (o *logArchiveOptions) try(ctx context.Context, logs *logarchive.Archive) error {
+	if o.dir != "" {
+		file, err := os.CreateTemp(o.dir, ".part-") // As the archive names what is being written.
+		if err != nil {
+			return fmt.Errorf("--log-archive-dir is %q: %w", o.dir, err)
+		}
+		return errors.Join(file.Close(), os.Remove(file.Name()))
+	}
+	if _, err := logs.Store.List(ctx, "probe"); err != nil {
+		return fmt.Errorf("--log-archive-url is %q: %w", withoutPassword(o.url), err)
+	}
+	return nil
+}
+
+// addLogArchive lets the log say at the start, and not only after the first job, that the archive cannot be used. The
+// manager dispatches all the same.
+func (w *wiring) addLogArchive() error {
+	if w.logs == nil {
+		return nil
+	}
+	return w.mgr.Add(onEveryReplica(func(ctx context.Context) error {
+		switch err := w.options.logArchive.try(ctx, w.logs); {
+		case err == nil:
+			w.log.Info("The ends of logs are kept", "directory", w.options.logArchive.dir, "url", withoutPassword(w.options.logArchive.url))
+		case ctx.Err() == nil:
+			w.log.Error(err, "The archive of logs does not work: the ends of logs are neither kept nor shown")
+		}
+		return nil
+	}))
+}
+
+// onEveryReplica runs on replicas that do not lead too.
+type onEveryReplica func(ctx context.Context) error
+
+// Start implements manager.Runnable.
+func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (f onEveryReplica) NeedLeaderElection() bool { return false }
+
 // logControllers returns the kind of controllers that keep logs, none without an archive.
 func (w *wiring) logControllers() ([]perworker.Kind[*remote.Cluster], error) {
 	if w.logs == nil {
