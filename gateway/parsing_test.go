@@ -225,7 +225,7 @@ func FuzzSelectors(f *testing.F) {
 			check.Must(t, err)
 			sentFields, err := fieldselector.ParseSelector(query.Get("fieldSelector"))
 			check.Must(t, err)
-			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // It finds no secret.
+			random := rand.New(rand.NewPCG(seed, 0))
 			for range 50 {
 				there := labelsFor(random, callers)
 				onHub := labels.Merge(there, labels.Set{v1alpha1.LabelCluster: "east"})

@@ -42,7 +42,7 @@ func (g *Gateway) visitOf(r *http.Request, c *caller, info *apirequest.RequestIn
 	return &visit{ctx: r.Context(), log: g.log, access: g.access, caller: c, info: info, container: r.URL.Query().Get("container")}
 }
 
-// answered writes that the caller gets what was asked for. found is nil for what is not of a worker.
+// answered writes that the caller gets what was asked for, of the pod of a job that is or was on a worker.
 func (v *visit) answered(source string, name v1alpha1.ClusterName, job string, code int) {
 	v.write("Access to a pod", "source", source, "workerCluster", name, "trainJob", job, "code", code)
 }

@@ -32,7 +32,7 @@ const evilWords = "before\r\nSet-Cookie: a=b\r\nX-Injected: yes\n\r\n\r\n<html>\
 // raw sends a GET over HTTP/1.1 and returns the bytes of the answer's header.
 func (w *world) raw(t *testing.T, path string) (lines []string) {
 	t.Helper()
-	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}} //nolint:gosec // A test.
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", w.gateway.Listener.Addr().String())
 	check.Must(t, err)
 	defer func() { _ = connection.Close() }()
