@@ -25,6 +25,9 @@ import (
 // file with the old and the next one is put there before the next certificate. A kubelet needs a minute too.
 const readAuthorityEvery = time.Minute
 
+// maxPublicationWait is how long to wait at most after an error: a right may be missing for good.
+const maxPublicationWait = 10 * time.Minute
+
 // publication is what users need to reach the gateway: its address, and the authority that they trust. Each replica writes
 // it into the ConfigMap when it starts and when its authority changes, and not when somebody else has changed the
 // ConfigMap: replicas with different flags, as in a rolling update, would undo each other's writes.
@@ -43,6 +46,7 @@ type publication struct {
 // run publishes until ctx ends. It looks at the authority after each value of renewed too.
 func (p *publication) run(ctx context.Context, renewed <-chan struct{}) {
 	var published map[string]string
+	again := serveAgainAfter
 	for {
 		wait := p.every
 		data, err := p.data()
@@ -51,10 +55,10 @@ func (p *publication) run(ctx context.Context, renewed <-chan struct{}) {
 		}
 		switch {
 		case err == nil:
-			published = data
+			published, again = data, serveAgainAfter
 		case ctx.Err() == nil:
 			p.log.Error(err, "The gateway's address is not published", "configMap", p.key.String())
-			wait = min(wait, serveAgainAfter)
+			wait, again = again, min(2*again, maxPublicationWait)
 		}
 		select {
 		case <-ctx.Done():
