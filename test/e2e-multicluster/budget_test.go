@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,12 +37,12 @@ import (
 // A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob
 // status, and the worker 1 create and 1 delete. It costs no read on the hub or a worker, and no new watch. No two of the
 // jobs are alike, so that nothing which the manager knows of one job saves a request for another: of each the worker may
-// be asked once what its pods become.
+// be asked once what its pods become. Users who poll the pods of the jobs through the gateway change nothing of that.
 func TestWriteBudget(t *testing.T) {
 	if clusters.OnKind() {
 		t.Skip("it counts requests in audit logs, which clusters of kind lack")
 	}
-	const jobs, batch = 20, 5
+	const jobs, batch, watched = 20, 5, 10
 	// Finished copies are deleted at once, so that their deletion is counted.
 	apply(t, &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "budget"}, Spec: v1alpha1.DispatchPolicySpec{
 		Retention: &metav1.Duration{Duration: 0},
@@ -59,20 +62,22 @@ func TestWriteBudget(t *testing.T) {
 	workersBefore := []map[string]int{counter(t, y.Yard.Workers[small]), counter(t, y.Yard.Workers[large])}
 
 	long := 0 // Jobs that lived so long, on a slow machine, that their Dispatch may have said Starting, and Running.
+	var polls func() int
 	for first := 0; first < jobs; first += batch {
+		if first == watched {
+			noCopies(t)
+			polls = pollPods(t, "ann", "bob")
+		}
 		var submitted []*trainer.TrainJob
 		for i := first; i < first+batch; i++ {
 			submitted = append(submitted, unlikeOthers(i))
 		}
 		long += complete(t, submitted...)
 	}
-	y.Eventually(t, func(g gomega.Gomega) {
-		for _, name := range names {
-			var copies trainer.TrainJobList
-			g.Expect(y.Workers[name].List(t.Context(), &copies, client.MatchingLabels{"e2e": "budget"})).To(gomega.Succeed())
-			g.Expect(copies.Items).To(gomega.BeEmpty())
-		}
-	})
+	noCopies(t)
+	if n := polls(); n < jobs-watched {
+		t.Errorf("users have seen pods %d times while %d jobs ran: the budget says nothing of the gateway", n, jobs-watched)
+	}
 
 	hubAfter := counter(t, y.Yard.Hub)
 	hubCount := func(what string) int { return hubAfter[what] - hubBefore[what] }
@@ -110,13 +115,20 @@ func TestWriteBudget(t *testing.T) {
 	for i, name := range names {
 		expectNoReads(t, y.Yard.Workers[name].Name, func() (reads []string) {
 			events, _ := requests(t, y.Yard.Workers[name], hubUser, began[i])
+			looked := map[string]bool{}
 			for _, event := range events {
 				// The health probe, which does not depend on jobs.
 				if event.ObjectRef.Resource == "namespaces" && event.ObjectRef.Name == metav1.NamespaceSystem {
 					continue
 				}
+				// Users ask, and not jobs. For all users together, the gateway looks once at who owns a pod.
+				what := describe(event)
+				if event.UserAgent == gatewayAgent || ofWatched(event, watched) && !looked[what] {
+					looked[what] = true
+					continue
+				}
 				if event.Verb == "get" || event.Verb == "list" {
-					reads = append(reads, describe(event))
+					reads = append(reads, what)
 				}
 			}
 			return reads
@@ -138,6 +150,69 @@ func TestWriteBudget(t *testing.T) {
 		return reads
 	})
 }
+
+// noCopies waits until the workers have none of the copies, and no pods of them, which the gateway could look at.
+func noCopies(t *testing.T) {
+	t.Helper()
+	y.Eventually(t, func(g gomega.Gomega) {
+		for _, name := range []string{small, large} {
+			var copies trainer.TrainJobList
+			g.Expect(y.Workers[name].List(t.Context(), &copies, client.MatchingLabels{"e2e": "budget"})).To(gomega.Succeed())
+			g.Expect(copies.Items).To(gomega.BeEmpty())
+			var pods corev1.PodList
+			g.Expect(y.Workers[name].List(t.Context(), &pods, client.InNamespace(metav1.NamespaceDefault))).To(gomega.Succeed())
+			for _, pod := range pods.Items {
+				g.Expect(pod.Name).NotTo(gomega.HavePrefix("budget-"))
+			}
+		}
+	})
+}
+
+// ofWatched says whether a request reads the JobSet or the copy of a job that ran while users listed pods.
+func ofWatched(event auditv1.Event, first int) bool {
+	number, ours := strings.CutPrefix(event.ObjectRef.Name, "budget-")
+	i, err := strconv.Atoi(number)
+	return ours && err == nil && i >= first && event.Verb == "get" && (event.ObjectRef.Resource == "jobsets" || event.ObjectRef.Resource == "trainjobs")
+}
+
+// pollPods lets users list the pods of all jobs through the gateway, until polls is called, which returns how many lists
+// had pods.
+func pollPods(t *testing.T, names ...string) (polls func() int) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var users sync.WaitGroup
+	var seen atomic.Int32
+	for _, name := range names {
+		user, err := y.NewUser(t.Context(), metav1.NamespaceDefault, name, "view")
+		check.Must(t, err)
+		config, err := clientcmd.BuildConfigFromFlags("", user.Kubeconfig)
+		check.Must(t, err)
+		gateway, err := client.New(config, client.Options{})
+		check.Must(t, err)
+		users.Go(func() {
+			for ctx.Err() == nil {
+				var pods corev1.PodList
+				err := gateway.List(ctx, &pods, client.InNamespace(metav1.NamespaceDefault))
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("%s lists pods through the gateway: %v", name, err)
+					return
+				}
+				if len(pods.Items) > 0 {
+					seen.Add(1)
+				}
+				time.Sleep(pollEvery)
+			}
+		})
+	}
+	return func() int {
+		stop()
+		users.Wait()
+		return int(seen.Load())
+	}
+}
+
+// pollEvery is how often a user of TestWriteBudget looks.
+const pollEvery = 200 * time.Millisecond
 
 // unlikeOthers returns job i of the test. Its image, its environment and its arguments are its own.
 func unlikeOthers(i int) *trainer.TrainJob {
@@ -206,6 +281,8 @@ func apply(t *testing.T, object client.Object) {
 const (
 	managerUser = "system:serviceaccount:trainyard-system:trainyard-manager"
 	hubUser     = "system:serviceaccount:trainyard-system:trainyard-hub"
+	// gatewayAgent is the user agent of the gateway at workers.
+	gatewayAgent = "trainyard-gateway"
 )
 
 // requests are the completed requests of a user in the audit log of a cluster, from an offset on, and the offset of its

@@ -36,6 +36,7 @@ var y = yard.Suite{
 			{Name: large, Labels: map[string]string{"size": large}, Nodes: []clusters.NodeShape{yard.GPUNodes("large", 2, 8, "NVIDIA-H100")}},
 		},
 		Audit:    true,
+		Gateway:  true,
 		Progress: yard.Print,
 	},
 	Timeout: 2 * time.Minute, // for conditions that come in seconds on an idle machine

@@ -49,7 +49,7 @@ var patientLease = []string{
 // installHub applies what config/hub has, except the CRDs, which exist already, and the Deployment, which the local
 // process replaces.
 func (y *Yard) installHub(ctx context.Context) error {
-	if err := applyManagerRights(ctx, y.Hub, y.options.Version); err != nil {
+	if err := y.applyManagerRights(ctx, y.options.Version); err != nil {
 		return err
 	}
 	server, err := y.options.Reach(y.Hub)

@@ -57,7 +57,7 @@ func (y *Yard) ApplyHub(ctx context.Context, version Version) error {
 	if err := y.Hub.InstallCRDs(ctx, filepath.Join(version.Root, clusters.HubCRDs.Path)); err != nil {
 		return err
 	}
-	return applyManagerRights(ctx, y.Hub, version)
+	return y.applyManagerRights(ctx, version)
 }
 
 // ApplyAgents applies what config/worker-agent of a version has, except the Deployment, on a cluster with agents.
@@ -153,12 +153,17 @@ func (a *Agent) replace(ctx context.Context, program string) error {
 	return a.Up(ctx)
 }
 
-// applyManagerRights applies what config/hub has, except the CRDs, the webhooks and the Deployment.
-func applyManagerRights(ctx context.Context, hub *clusters.Cluster, version Version) error {
+// applyManagerRights applies what config/hub has, except the CRDs, the webhooks and the Deployment. Of config/gateway it
+// applies the manager's rights: tests that need the ConfigMap create it.
+func (y *Yard) applyManagerRights(ctx context.Context, version Version) error {
 	for _, part := range []string{"config/namespace", "config/rbac"} {
-		if err := hub.ApplyKustomization(ctx, filepath.Join(version.Root, part)); err != nil {
+		if err := y.Hub.ApplyKustomization(ctx, filepath.Join(version.Root, part)); err != nil {
 			return err
 		}
 	}
-	return nil
+	if !y.options.Gateway {
+		return nil
+	}
+	dir := filepath.Join(version.Root, "config/gateway")
+	return y.Hub.ApplyFiles(ctx, filepath.Join(dir, "role.yaml"), filepath.Join(dir, "role_binding.yaml"))
 }
