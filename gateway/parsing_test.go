@@ -40,6 +40,7 @@ func TestRoutes(t *testing.T) {
 		"WatchYes":         {uri: pods + "?watch=yes", want: watch},
 		"NoWatch":          {uri: pods + "?watch=false", want: list},
 		"OldWatch":         {uri: "/api/v1/watch/namespaces/team/pods", want: watch},
+		"OldWatchOfLog":    {uri: "/api/v1/watch/namespaces/team/pods/a/log", want: toHub},
 		"OldWatchOfOne":    {uri: "/api/v1/watch/namespaces/team/pods/a", want: watch},
 		"Get":              {uri: pods + "/a", want: getPod},
 		"Head":             {method: http.MethodHead, uri: pods + "/a", want: getPod},

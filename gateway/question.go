@@ -30,7 +30,7 @@ type question struct {
 
 // questionOf reads a request. The status says why that is not possible.
 func (g *Gateway) questionOf(r *http.Request, c *caller, info *apirequest.RequestInfo) (*question, *metav1.Status) {
-	q := &question{ctx: r.Context(), caller: c, info: info, query: r.URL.Query(), at: versions{}}
+	q := &question{ctx: r.Context(), caller: c, info: info, query: usualQuery(r.URL, info), at: versions{}}
 	var ok bool
 	if q.form, ok = formOf(r.Header.Get("Accept")); !ok {
 		return nil, status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "pods and Events come as application/json: accept it")

@@ -6,6 +6,7 @@ package gateway
 import (
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -61,7 +62,39 @@ func parse(r *http.Request) (*apirequest.RequestInfo, route, error) {
 	if err != nil {
 		return nil, toHub, err
 	}
-	return info, routeOf(info), nil
+	to := routeOf(info)
+	if to == watch {
+		info.Path = usualPath(info)
+	}
+	return info, to, nil
+}
+
+// usualPath is the path of a watch without the verb and the name that old paths have, such as
+// /api/v1/watch/namespaces/team/pods/a. A list of the old path would be a watch, too.
+func usualPath(info *apirequest.RequestInfo) string {
+	base := path.Join("/", info.APIPrefix, info.APIGroup, info.APIVersion)
+	rest, old := strings.CutPrefix("/"+strings.Trim(info.Path, "/"), base+"/watch/")
+	if !old {
+		return info.Path
+	}
+	return base + "/" + strings.TrimSuffix(rest, "/"+strings.Join(info.Parts[1:], "/"))
+}
+
+// usualQuery is the query of a request, with what an old path says.
+func usualQuery(u *url.URL, info *apirequest.RequestInfo) url.Values {
+	query := u.Query()
+	if info.Path == u.Path {
+		return query
+	}
+	query.Set("watch", "true")
+	if len(info.Parts) > 1 {
+		terms := []string{named(info.Name)}
+		if more := query.Get("fieldSelector"); more != "" {
+			terms = append(terms, more)
+		}
+		query.Set("fieldSelector", strings.Join(terms, ","))
+	}
+	return query
 }
 
 func routeOf(info *apirequest.RequestInfo) route {
@@ -75,7 +108,7 @@ func routeOf(info *apirequest.RequestInfo) route {
 		return toHub
 	case len(info.Parts) == 1 && info.Verb == "list":
 		return list
-	case info.Verb == "watch":
+	case info.Verb == "watch" && info.Subresource == "":
 		return watch
 	case !pods || len(info.Parts) == 1 || info.Namespace == "":
 		return toHub

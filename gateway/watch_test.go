@@ -4,25 +4,18 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/trainyard/trainyard/test/check"
 )
 
+const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
 // TestFirstRowsOfAWatch: a row that a worker has before the watch of a table begins comes in a table with columns.
 func TestFirstRowsOfAWatch(t *testing.T) {
-	hub := func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/pods") {
-			hubServer(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", typeJSON)
-		check.Must(t, http.NewResponseController(w).Flush())
-		<-r.Context().Done()
-	}
 	rows := func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/api/v1/namespaces/team/pods" || r.URL.Query().Get("watch") != "" {
 			return false
@@ -34,26 +27,43 @@ func TestFirstRowsOfAWatch(t *testing.T) {
 		})
 		return true
 	}
-	w := newWorld(t, &workerServer{hub: hub, evil: rows})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.gateway.URL+"/api/v1/namespaces/team/pods?watch=1", nil)
-	check.Must(t, err)
-	r.Header.Set("Authorization", "Bearer "+good)
-	r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-	res, err := w.gateway.Client().Do(r)
-	check.Must(t, err)
-	defer func() { _ = res.Body.Close() }()
-	var event struct {
-		Type   string
-		Object struct {
-			Kind              string
-			ColumnDefinitions []struct{ Name string }
-			Rows              []struct{ Cells []string }
-		}
-	}
-	check.Must(t, json.NewDecoder(res.Body).Decode(&event))
+	w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: rows})
+	event := w.watch(t, "/api/v1/namespaces/team/pods?watch=1", "Accept", acceptTable).next(t)
 	check.Equal(t, eventAdded, event.Type, "type")
 	check.Equal(t, "Table", event.Object.Kind, "kind")
 	if len(event.Object.ColumnDefinitions) != 1 || len(event.Object.Rows) != 1 || event.Object.Rows[0].Cells[0] != pod {
 		t.Errorf("the table is %+v", event.Object)
+	}
+}
+
+// TestOldPathOfAWatch: a watch with the verb in its path lists the worker's pods as any other does, and asks both servers
+// in the form that clients use today. On an API server the old path answers a list with an endless watch.
+func TestOldPathOfAWatch(t *testing.T) {
+	const pods = "/api/v1/namespaces/team/pods"
+	for name, tc := range map[string]struct{ path, hub, worker string }{
+		"All":        {"/api/v1/watch/namespaces/team/pods", pods + "?watch=true", ""},
+		"One":        {"/api/v1/watch/namespaces/team/pods/" + pod, pods + "?fieldSelector=metadata.name%3D" + pod + "&watch=true", "metadata.name=" + pod},
+		"OneAndMore": {"/api/v1/watch/namespaces/team/pods/" + pod + "?fieldSelector=spec.nodeName%3Da", pods + "?fieldSelector=metadata.name%3D" + pod + "%2Cspec.nodeName%3Da&watch=true", "metadata.name=" + pod + ",spec.nodeName=a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(nil)})
+			event := w.watch(t, tc.path).next(t)
+			check.Equal(t, eventAdded+" "+pod, event.Type+" "+event.Object.Name, "event")
+			var toHub []string
+			for _, r := range w.hub.all() {
+				if strings.Contains(r.uri, "/pods") {
+					toHub = append(toHub, r.uri)
+				}
+			}
+			check.Diff(t, []string{tc.hub}, toHub, "requests for pods at the hub")
+			for _, r := range w.worker.all() {
+				u, err := url.Parse(r.uri)
+				check.Must(t, err)
+				if strings.Contains(u.Path, "/pods") {
+					check.Equal(t, pods, u.Path, "path at the worker")
+					check.Equal(t, tc.worker, u.Query().Get("fieldSelector"), "selector at the worker")
+				}
+			}
+		})
 	}
 }

@@ -250,3 +250,95 @@ func (w *world) send(t *testing.T, method, path string, header ...string) answer
 	body, _ := io.ReadAll(res.Body) // What was cut is a result, too.
 	return answer{res.StatusCode, string(body), res.Header}
 }
+
+// streamOf answers a watch with the events that come out of a channel, until the client goes or the channel is closed.
+func streamOf(w http.ResponseWriter, r *http.Request, events <-chan any) {
+	w.Header().Set("Content-Type", typeJSON)
+	to := http.NewResponseController(w)
+	for {
+		if to.Flush() != nil {
+			return
+		}
+		select {
+		case event, more := <-events:
+			if !more || json.NewEncoder(w).Encode(event) != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// isWatch says what an API server takes for a watch of pods.
+func isWatch(r *http.Request) bool {
+	return strings.Contains(r.URL.Path, "/watch/") || strings.HasSuffix(r.URL.Path, "/pods") && r.URL.Query().Get("watch") != ""
+}
+
+// watchedHub is hubServer with watches of pods that bring these events.
+func watchedHub(events <-chan any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !isWatch(r) || r.Header.Get("Authorization") != "Bearer "+good {
+			hubServer(w, r)
+			return
+		}
+		streamOf(w, r, events)
+	}
+}
+
+// watched makes watches of a worker's pods bring these events.
+func watched(events <-chan any) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if isWatch(r) {
+			streamOf(w, r, events)
+		}
+		return isWatch(r)
+	}
+}
+
+// clientWatch is a watch of a client.
+type clientWatch struct {
+	answer answer
+	events *json.Decoder
+}
+
+// seen is an event that a client gets.
+type seen struct {
+	Type   string
+	Object struct {
+		Kind              string
+		metav1.ObjectMeta `json:"metadata"`
+		Code              int
+		Rows              []struct {
+			Cells  []string
+			Object *metav1.PartialObjectMetadata
+		}
+		ColumnDefinitions []struct{ Name string }
+	}
+}
+
+// watch opens a watch. It ends with the test, or after a while.
+func (w *world) watch(t *testing.T, path string, header ...string) *clientWatch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.gateway.URL+path, nil)
+	check.Must(t, err)
+	r.Header.Set("Authorization", "Bearer "+good)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := w.gateway.Client().Do(r)
+	check.Must(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return &clientWatch{answer: answer{code: res.StatusCode, header: res.Header}, events: json.NewDecoder(res.Body)}
+}
+
+// next is the next event.
+func (c *clientWatch) next(t *testing.T) (event seen) {
+	t.Helper()
+	if err := c.events.Decode(&event); err != nil {
+		t.Fatalf("the watch brings no event: %v", err)
+	}
+	return event
+}
