@@ -64,29 +64,22 @@ func (s shown) inTable(row json.RawMessage) json.RawMessage {
 	return t.raw()
 }
 
-// stub returns what the client gets when an object is gone: its metadata suffices to find the object.
-func (m *merged) stub(item shown) (json.RawMessage, error) {
-	o := fields{}
+// stub is what remains of an object that is gone: its metadata suffices to find the object.
+func stub(item shown) (shown, error) {
+	gone := shown{object: &object{fields: fields{}}, head: item.head}
 	for _, name := range []string{"kind", "apiVersion", "metadata"} {
 		if raw := item.fields[name]; raw != nil {
-			o[name] = raw
+			gone.fields[name] = raw
 		}
 	}
-	err := o.edit("metadata", func(metadata fields) error {
+	err := gone.fields.edit("metadata", func(metadata fields) error {
 		for _, name := range []string{"managedFields", "annotations", "ownerReferences"} {
 			delete(metadata, name)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if item.row != nil {
+		gone.row = &row{fields: fields{"cells": item.row.fields["cells"]}, of: gone.object}
 	}
-	if item.row == nil {
-		return o.raw(), nil
-	}
-	row := fields{"cells": item.row.fields["cells"], "object": json.RawMessage("null")}
-	if m.q.include != metav1.IncludeNone {
-		row["object"] = o.raw()
-	}
-	return item.inTable(row.raw()), nil
+	return gone, err
 }

@@ -54,11 +54,11 @@ type merged struct {
 	resumed map[v1alpha1.ClusterName]bool
 }
 
-// sight is what the client has of an object. gone is what it gets when the object is gone.
+// sight is what the client has of an object. gone is what it gets when the object is gone, but for the resource version.
 type sight struct {
 	belonging
 	version string
-	gone    json.RawMessage
+	gone    shown
 }
 
 // hiding is an object that the client does not have.
@@ -164,15 +164,15 @@ func (m *merged) take(ctx context.Context, a arrival) error {
 		return nil // The stream has ended meanwhile.
 	}
 	var err error
-	switch {
-	case a.all:
+	if a.all {
 		m.at[a.name] = unknown // A client that goes now has a part of them.
 		err = m.takeAll(ctx, a)
-	case a.event.Type != "":
-		err = m.takeObject(ctx, a)
 	}
 	if a.version != "" {
 		m.at[a.name] = a.version
+	}
+	if a.event.Type != "" {
+		err = m.takeObject(ctx, a)
 	}
 	if err == nil && (a.all || a.words != "" || m.resumed[a.name]) {
 		delete(m.initial, a.name)
@@ -275,11 +275,11 @@ func (m *merged) takeObject(ctx context.Context, a arrival) error {
 	case a.event.Type == eventDeleted && has:
 		return m.hide(key)
 	case a.event.Type == eventDeleted && ours && m.resumed[a.name]: // The client may have it.
-		gone, err := m.stub(a.item)
+		gone, err := stub(a.item)
 		if err != nil {
 			return err
 		}
-		return m.out.write(watchEvent{Type: eventDeleted, Object: gone})
+		return m.delete(a.name, gone)
 	case a.event.Type == eventDeleted, !ours, has && had.version == a.item.meta.ResourceVersion:
 		return nil
 	}
@@ -301,9 +301,6 @@ func (m *merged) takeObject(ctx context.Context, a arrival) error {
 func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) error {
 	_, has := m.shown[key]
 	now := sight{belonging: b, version: a.item.meta.ResourceVersion}
-	if a.version != "" {
-		m.at[a.name] = a.version
-	}
 	if err := m.q.dress(d, a.item.object, m.at); err != nil {
 		return err
 	}
@@ -311,7 +308,7 @@ func (m *merged) show(d *v1alpha1.Dispatch, key keyIn, b belonging, a arrival) e
 	if err != nil {
 		return err
 	}
-	if now.gone, err = m.stub(a.item); err != nil {
+	if now.gone, err = stub(a.item); err != nil {
 		return err
 	}
 	e := watchEvent{Type: eventAdded}
@@ -329,7 +326,15 @@ func (m *merged) hide(key keyIn) error {
 	had := m.shown[key]
 	delete(m.shown, key)
 	m.forget(had.set.key(), key)
-	return m.out.write(watchEvent{Type: eventDeleted, Object: had.gone})
+	return m.delete(key.worker, had.gone)
+}
+
+// delete says that an object of a worker is gone. The event has the version of now: a watch can go on there.
+func (m *merged) delete(name v1alpha1.ClusterName, gone shown) error {
+	if err := gone.mark(name, m.at.String()); err != nil {
+		return err
+	}
+	return m.out.write(watchEvent{Type: eventDeleted, Object: gone.alone(m.q.include)})
 }
 
 // reconsider looks again at the objects of a job after its Dispatch has changed.

@@ -111,7 +111,7 @@ func TestWorkerConnections(t *testing.T) {
 	s := &workerServer{}
 	w := newWorld(t, s)
 	clock := clocktesting.NewFakeClock(time.Now())
-	all := newWorkers(w.records, loader{w.worker.config(workerToken)}, clock, time.Minute)
+	all := newWorkers(w.records, w.loader(), clock, time.Minute)
 	one, err := all.get(t.Context(), "east")
 	check.Must(t, err)
 	again, err := all.get(t.Context(), "east")
@@ -124,8 +124,7 @@ func TestWorkerConnections(t *testing.T) {
 	all.sweep()
 	check.Equal(t, 0, len(all.byName), "connections after nobody has used them")
 
-	cluster := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
-	cluster.Status.ClusterID = "another"
+	cluster := clusterOf("east", "another")
 	check.Must(t, w.records.Update(t.Context(), withVersion(t, w, cluster)))
 	for range 3 {
 		if _, err = all.get(t.Context(), "east"); err == nil || !strings.Contains(err.Error(), "another cluster answers") {

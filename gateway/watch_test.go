@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
 
-const acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+const (
+	podsURL     = "/api/v1/namespaces/team/pods"
+	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+)
 
 // TestFirstRowsOfAWatch: a row that a worker has before the watch of a table begins comes in a table with columns.
 func TestFirstRowsOfAWatch(t *testing.T) {
@@ -39,16 +43,15 @@ func TestFirstRowsOfAWatch(t *testing.T) {
 // TestOldPathOfAWatch: a watch with the verb in its path lists the worker's pods as any other does, and asks both servers
 // in the form that clients use today. On an API server the old path answers a list with an endless watch.
 func TestOldPathOfAWatch(t *testing.T) {
-	const pods = "/api/v1/namespaces/team/pods"
 	for name, tc := range map[string]struct{ path, hub, worker string }{
-		"All":        {"/api/v1/watch/namespaces/team/pods", pods + "?watch=true", ""},
-		"One":        {"/api/v1/watch/namespaces/team/pods/" + pod, pods + "?fieldSelector=metadata.name%3D" + pod + "&watch=true", "metadata.name=" + pod},
-		"OneAndMore": {"/api/v1/watch/namespaces/team/pods/" + pod + "?fieldSelector=spec.nodeName%3Da", pods + "?fieldSelector=metadata.name%3D" + pod + "%2Cspec.nodeName%3Da&watch=true", "metadata.name=" + pod + ",spec.nodeName=a"},
+		"All":        {"/api/v1/watch/namespaces/team/pods", podsURL + "?watch=true", ""},
+		"One":        {"/api/v1/watch/namespaces/team/pods/" + pod, podsURL + "?fieldSelector=metadata.name%3D" + pod + "&watch=true", "metadata.name=" + pod},
+		"OneAndMore": {"/api/v1/watch/namespaces/team/pods/" + pod + "?fieldSelector=spec.nodeName%3Da", podsURL + "?fieldSelector=metadata.name%3D" + pod + "%2Cspec.nodeName%3Da&watch=true", "metadata.name=" + pod + ",spec.nodeName=a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(nil)})
 			event := w.watch(t, tc.path).next(t)
-			check.Equal(t, eventAdded+" "+pod, event.Type+" "+event.Object.Name, "event")
+			check.Equal(t, eventAdded+" "+pod, describe(event), "event")
 			var toHub []string
 			for _, r := range w.hub.all() {
 				if strings.Contains(r.uri, "/pods") {
@@ -60,10 +63,52 @@ func TestOldPathOfAWatch(t *testing.T) {
 				u, err := url.Parse(r.uri)
 				check.Must(t, err)
 				if strings.Contains(u.Path, "/pods") {
-					check.Equal(t, pods, u.Path, "path at the worker")
+					check.Equal(t, podsURL, u.Path, "path at the worker")
 					check.Equal(t, tc.worker, u.Query().Get("fieldSelector"), "selector at the worker")
 				}
 			}
 		})
 	}
 }
+
+// TestVersionOfDeletions: an event about a pod that is gone says from which worker the pod was, and has a version at which
+// a watch goes on, whether the worker deletes the pod or the job leaves the worker.
+func TestVersionOfDeletions(t *testing.T) {
+	uids := &workerServer{uid: "jobset-uid"}
+	deleted := uids.pod("team", pod)
+	deleted.ResourceVersion = "12"
+	for name, tc := range map[string]struct {
+		query string
+		// shown says that the client gets the pod first.
+		shown bool
+		end   func(w *world, events chan<- any)
+		want  string
+	}{
+		"Resumed": {query: "&resourceVersion=trainyard/:7/east:5", end: func(_ *world, events chan<- any) {
+			events <- map[string]any{"type": eventDeleted, "object": deleted}
+		}, want: "trainyard/:7/east:12"},
+		"Shown": {query: "&resourceVersion=trainyard/:7", shown: true, end: func(_ *world, events chan<- any) {
+			events <- map[string]any{"type": eventDeleted, "object": deleted}
+		}, want: "trainyard/:7/east:12"},
+		"Left": {query: "&resourceVersion=trainyard/:7", shown: true, end: func(w *world, _ chan<- any) {
+			w.place(t, "", "", 1)
+		}, want: "trainyard/:7/east:9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := make(chan any)
+			w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(events)})
+			c := w.watch(t, podsURL+"?watch=1"+tc.query)
+			if tc.shown {
+				check.Equal(t, eventAdded+" "+pod, describe(c.next(t)), "first event")
+			}
+			tc.end(w, events)
+			event := c.next(t)
+			check.Equal(t, eventDeleted+" "+pod, describe(event), "event")
+			check.Equal(t, tc.want, event.Object.ResourceVersion, "version")
+			check.Equal(t, "east", event.Object.Labels[v1alpha1.LabelCluster], "label of the cluster")
+		})
+	}
+}
+
+// describe is the type of an event and the name of its object.
+func describe(event seen) string { return event.Type + " " + event.Object.Name }

@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -37,6 +38,7 @@ import (
 
 const (
 	hubID, workerID = "hub-id", "worker-id"
+	westID          = "west-id"
 	good            = "good-token"
 	workerToken     = "token-of-the-hub"
 	pod             = "job-node-0-0-abcde"
@@ -124,6 +126,27 @@ type workerServer struct {
 	archive *logarchive.Archive
 	// change changes the options of the gateway, if it is not nil.
 	change func(*Options)
+	// id is the cluster, attempt the attempt of the copy, and pods are the names of its pods. Their default is that of east.
+	id      types.UID
+	attempt string
+	pods    []string
+	// west is a second worker. nil: there is none.
+	west *workerServer
+	// answerTimeout is the gateway's, ten seconds by default.
+	answerTimeout time.Duration
+}
+
+func (s *workerServer) setDefaults() {
+	s.uid = cmp.Or(s.uid, "jobset-uid")
+	s.id = cmp.Or(s.id, workerID)
+	s.attempt = cmp.Or(s.attempt, "1")
+	s.answerTimeout = cmp.Or(s.answerTimeout, 10*time.Second)
+	if s.pods == nil {
+		s.pods = []string{pod}
+	}
+	if s.hub == nil {
+		s.hub = hubServer
+	}
 }
 
 func metaOf(namespace, name, uid string) metav1.ObjectMeta {
@@ -143,7 +166,7 @@ func (s *workerServer) serve(w http.ResponseWriter, r *http.Request) {
 	controller := true
 	switch parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
-		answerJSON(w, corev1.Namespace{TypeMeta: metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"}, ObjectMeta: metaOf("", "kube-system", workerID)})
+		answerJSON(w, corev1.Namespace{TypeMeta: metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"}, ObjectMeta: metaOf("", "kube-system", string(s.id))})
 	case strings.HasSuffix(r.URL.Path, "/jobsets/job"):
 		m := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}, ObjectMeta: metaOf("team", "job", "jobset-uid")}
 		m.OwnerReferences = []metav1.OwnerReference{{
@@ -153,10 +176,14 @@ func (s *workerServer) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/trainjobs/job"):
 		m := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}, ObjectMeta: metaOf("team", "job", "copy-uid")}
 		m.Labels = map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "origin-uid"}
-		m.Annotations = map[string]string{v1alpha1.AnnotationAttempt: "1"}
+		m.Annotations = map[string]string{v1alpha1.AnnotationAttempt: s.attempt}
 		answerJSON(w, m)
 	case r.URL.Path == "/api/v1/namespaces/team/pods":
-		answerJSON(w, corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*s.pod("team", pod)}})
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "9"}}
+		for _, name := range s.pods {
+			list.Items = append(list.Items, *s.pod("team", name))
+		}
+		answerJSON(w, list)
 	case strings.HasSuffix(r.URL.Path, "/events"):
 		answerJSON(w, corev1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}})
 	case len(parts) == 6 && parts[4] == "pods":
@@ -172,25 +199,50 @@ func (s *workerServer) serve(w http.ResponseWriter, r *http.Request) {
 // world is a gateway between a hub and a worker that has one job.
 type world struct {
 	hub, worker *recorder
-	gateway     *httptest.Server
-	records     client.Client
+	// west is nil if there is one worker.
+	west       *recorder
+	gateway    *httptest.Server
+	records    client.Client
+	dispatches *controllertest.FakeInformer
 }
 
-type loader struct{ config *rest.Config }
+// loader has the kubeconfigs by their paths.
+type loader map[string]*rest.Config
 
 // Load implements Loader.
-func (l loader) Load(context.Context, v1alpha1.Connection) (*kubeconfigs.Credentials, error) {
-	return &kubeconfigs.Credentials{Config: l.config, Fingerprint: "one"}, nil
+func (l loader) Load(_ context.Context, connection v1alpha1.Connection) (*kubeconfigs.Credentials, error) {
+	return &kubeconfigs.Credentials{Config: l[connection.KubeconfigPath], Fingerprint: "one"}, nil
+}
+
+// clusterOf is the WorkerCluster of a worker.
+func clusterOf(name string, id types.UID) *v1alpha1.WorkerCluster {
+	cluster := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cluster.Spec.Connection.KubeconfigPath, cluster.Status.ClusterID = "/"+name, id
+	return cluster
+}
+
+func (w *world) loader() loader {
+	l := loader{"/east": w.worker.config(workerToken)}
+	if w.west != nil {
+		l["/west"] = w.west.config(workerToken)
+	}
+	return l
+}
+
+// place changes where the job runs.
+func (w *world) place(t *testing.T, at v1alpha1.ClusterName, id types.UID, attempt int32) {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	check.Must(t, w.records.Get(t.Context(), types.NamespacedName{Namespace: "team", Name: "job"}, d))
+	before := d.DeepCopy()
+	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = at, id, attempt
+	check.Must(t, w.records.Update(t.Context(), d))
+	w.dispatches.Update(before, d)
 }
 
 func newWorld(t *testing.T, s *workerServer) *world {
 	t.Helper()
-	if s.uid == "" {
-		s.uid = "jobset-uid"
-	}
-	if s.hub == nil {
-		s.hub = hubServer
-	}
+	s.setDefaults()
 	w := &world{hub: newRecorder(t, s.hub), worker: newRecorder(t, s.serve)}
 	scheme := runtime.NewScheme()
 	check.Must(t, v1alpha1.AddToScheme(scheme))
@@ -200,13 +252,18 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	d.ResourceVersion = ""
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = "east", workerID, 1
 	d.Spec.TrainJob = v1alpha1.TrainJobReference{Name: "job", UID: "origin-uid"}
-	cluster := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
-	cluster.Status.ClusterID = workerID
-	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace, d, cluster).Build()
+	objects := []client.Object{namespace, d, clusterOf("east", workerID)}
+	if s.west != nil {
+		s.west.id = westID
+		s.west.setDefaults()
+		w.west = newRecorder(t, s.west.serve)
+		objects = append(objects, clusterOf("west", westID))
+	}
+	w.records = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	options := Options{
-		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: loader{w.worker.config(workerToken)}, HubID: hubID,
-		AnswerTimeout: 10 * time.Second, Archive: s.archive, Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Config: w.hub.config("token-of-the-manager"), Hub: w.records, Caches: informers, Loader: w.loader(), HubID: hubID,
+		AnswerTimeout: s.answerTimeout, Archive: s.archive, Clock: clock.RealClock{}, Logger: logr.Discard(),
 	}
 	if s.change != nil {
 		s.change(&options)
@@ -215,7 +272,8 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	check.Must(t, err)
 	informer, err := informers.FakeInformerFor(t.Context(), &v1alpha1.Dispatch{})
 	check.Must(t, err)
-	(*controllertest.FakeInformer)(informer).Add(d)
+	w.dispatches = informer
+	w.dispatches.Add(d)
 	w.gateway = httptest.NewUnstartedServer(g)
 	w.gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
 	w.gateway.StartTLS()
