@@ -339,22 +339,35 @@ func (m *merged) delete(name v1alpha1.ClusterName, gone shown) error {
 
 // reconsider looks again at the objects of a job after its Dispatch has changed.
 func (m *merged) reconsider(ctx context.Context, job types.NamespacedName) error {
+	var changes []func() error
 	for key := range m.ofJob[job] {
 		had, has := m.shown[key]
 		one, hidden := m.hidden[key]
-		var err error
 		switch {
 		case !has && !hidden:
 			m.forget(job, key)
 		case has && m.gateway.copies.shows(ctx, key.worker, had.belonging) == nil:
-			err = m.hide(key)
+			changes = append(changes, func() error { return m.hide(key) })
 		case hidden:
 			if d := m.gateway.copies.shows(ctx, key.worker, one.belonging); d != nil {
 				delete(m.hidden, key)
-				err = m.show(d, key, one.belonging, one.arrival)
+				changes = append(changes, func() error { return m.show(d, key, one.belonging, one.arrival) })
 			}
 		}
-		if err != nil {
+	}
+	return m.together(changes)
+}
+
+// together makes changes of which no stream has a version. A watch can go on after the last one only: the servers would
+// not send the others again.
+func (m *merged) together(changes []func() error) error {
+	at := m.at
+	defer func() { m.at = at }()
+	for i, change := range changes {
+		if m.at = at; i < len(changes)-1 {
+			m.at = versions{ofHub: unknown}
+		}
+		if err := change(); err != nil {
 			return err
 		}
 	}

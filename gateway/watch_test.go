@@ -112,3 +112,22 @@ func TestVersionOfDeletions(t *testing.T) {
 
 // describe is the type of an event and the name of its object.
 func describe(event seen) string { return event.Type + " " + event.Object.Name }
+
+// TestNoWatchGoesOnBetweenChanges: when a job with several pods leaves its worker, only the last event has a version at
+// which a watch goes on. No server would send the end of the other pods again.
+func TestNoWatchGoesOnBetweenChanges(t *testing.T) {
+	w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(nil), pods: []string{"job-a", "job-b"}})
+	c := w.watch(t, podsURL+"?watch=1&resourceVersion=trainyard/:7")
+	for _, name := range []string{"job-a", "job-b"} {
+		check.Equal(t, eventAdded+" "+name, describe(c.next(t)), "event")
+	}
+	w.place(t, "", "", 1)
+	var got []string
+	for range 2 {
+		event := c.next(t)
+		check.Equal(t, eventDeleted, event.Type, "type")
+		got = append(got, event.Object.ResourceVersion)
+	}
+	check.Diff(t, []string{"trainyard/:0", "trainyard/:7/east:9"}, got, "versions")
+	check.Equal(t, http.StatusGone, w.watch(t, podsURL+"?watch=1&resourceVersion="+got[0]).answer.code, "code of a watch that goes on in between")
+}
