@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -33,6 +35,17 @@ type chunk struct {
 	next    string
 }
 
+// setHead gives a list its version, and removes from a whole list what says that more pages follow.
+func (c *chunk) setHead(version versions, whole bool) error {
+	return c.head.edit("metadata", func(metadata fields) error {
+		if whole {
+			delete(metadata, "continue")
+			delete(metadata, "remainingItemCount")
+		}
+		return metadata.set("resourceVersion", version.String())
+	})
+}
+
 // part is what one worker shows of a list.
 type part struct {
 	worker *worker
@@ -45,14 +58,18 @@ type part struct {
 // the caller may list at all.
 func (g *Gateway) list(w http.ResponseWriter, q *question) {
 	query, names := q.hubQuery(), g.targets(q)
-	if query.Get("continue") != "" || len(names) == 0 {
-		names = nil // The pages are the hub's own. A list with more than these has one page.
+	whole := query.Get("continue") == "" && (len(names) > 0 || isAll(query.Get("limit")))
+	if whole {
+		inPages(query)
 	} else {
-		query.Del("limit")
+		names = nil // The pages are the hub's own. A list with more than these has one page.
 	}
 	first, ok := g.hubList(w, q, query)
 	if !ok {
 		return
+	}
+	if !whole {
+		first.next = "" // The caller asks for it.
 	}
 	parts := g.ask(q, names)
 	version := versions{ofHub: first.version}
@@ -69,11 +86,27 @@ func (g *Gateway) list(w http.ResponseWriter, q *question) {
 	if words := g.waits(q); words != "" {
 		warn(w, words)
 	}
-	if err := first.head.setVersion(version.String()); err != nil {
+	if err := first.setHead(version, whole); err != nil {
 		fail(w, unavailable("the hub's answer cannot be used: %v", err))
 		return
 	}
-	g.write(w, q, first, parts)
+	g.write(w, q, first, query, parts)
+}
+
+// isAll says whether a limit is none.
+func isAll(limit string) bool { return limit == "" || limit == "0" }
+
+// inPages changes the query of a list so that the hub answers with pages, and not all of a large list is in memory at a
+// time. A list at a version has one page: with a limit, an API server takes it for a list at exactly this version.
+func inPages(query url.Values) {
+	query.Del("limit")
+	if match := query.Get("resourceVersionMatch"); query.Get("resourceVersion") == "0" && match != string(metav1.ResourceVersionMatchExact) {
+		query.Del("resourceVersion") // Any version will do, and the cache of an API server has no pages.
+		query.Del("resourceVersionMatch")
+	}
+	if query.Get("resourceVersion") == "" {
+		query.Set("limit", strconv.Itoa(pageSize))
+	}
 }
 
 // hubList asks the hub. If the hub refuses, the caller gets the hub's words, and ok is false.
@@ -87,14 +120,33 @@ func (g *Gateway) hubList(w http.ResponseWriter, q *question, query url.Values) 
 		relay(w, res)
 		return nil, false
 	}
-	found, err := readPage(res)
-	if err == nil {
-		first, err = q.encode(found)
-	}
-	if err != nil {
+	if first, err = q.ofHub(res); err != nil {
 		fail(w, unavailable("the hub's answer cannot be used: %v", err))
 	}
 	return first, err == nil
+}
+
+// ofHub reads a page of the hub.
+func (q *question) ofHub(res *http.Response) (*chunk, error) {
+	found, err := readPage(res)
+	if err != nil {
+		return nil, err
+	}
+	return q.encode(found)
+}
+
+// hubPage asks the hub for a page that follows another one.
+func (g *Gateway) hubPage(q *question, query url.Values, next string) (*chunk, error) {
+	query = maps.Clone(query)
+	query.Set("continue", next)
+	res, err := g.hub.as(q.caller).get(q.ctx, q.info.Path, query, q.form.accept, false)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, refusal(statusOf(res))
+	}
+	return q.ofHub(res)
 }
 
 // ask reads the first page of each worker.
@@ -202,22 +254,14 @@ func (q *question) encode(p *page) (*chunk, error) {
 }
 
 // write sends the list. After its beginning only a broken connection can say that something is missing.
-func (g *Gateway) write(w http.ResponseWriter, q *question, first *chunk, parts []*part) {
+func (g *Gateway) write(w http.ResponseWriter, q *question, first *chunk, query url.Values, parts []*part) {
 	w.Header().Set("Content-Type", typeJSON)
 	l := &listWriter{out: bufio.NewWriterSize(w, 64<<10), seen: map[string]bool{}}
 	l.begin(first.head, q.form.items())
-	l.add(first.entries)
+	l.pages(first, func(next string) (*chunk, error) { return g.hubPage(q, query, next) })
 	for _, p := range parts {
-		if p.err != nil || p.first == nil {
-			continue
-		}
-		l.add(p.first.entries)
-		for next := p.first.next; next != "" && l.err == nil; {
-			more, err := g.page(q.ctx, q, p.worker, p.query, next)
-			if l.err = err; err == nil {
-				l.add(more.entries)
-				next = more.next
-			}
+		if p.err == nil && p.first != nil {
+			l.pages(p.first, func(next string) (*chunk, error) { return g.page(q.ctx, q, p.worker, p.query, next) })
 		}
 	}
 	if l.end() != nil {
@@ -245,6 +289,16 @@ func (l *listWriter) begin(head fields, items string) {
 		l.text("%q:%s,", name, head[name])
 	}
 	l.text("%q:[", items)
+}
+
+// pages adds a page and all that follow it.
+func (l *listWriter) pages(page *chunk, more func(next string) (*chunk, error)) {
+	for l.err == nil {
+		if l.add(page.entries); page.next == "" {
+			return
+		}
+		page, l.err = more(page.next)
+	}
 }
 
 func (l *listWriter) add(entries []entry) {
