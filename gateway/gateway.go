@@ -125,6 +125,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, c *caller, info *apirequest.RequestInfo, to route) {
 	switch to {
 	case toHub:
+		if readsRuntimes(info) {
+			g.hub.pass(w, r, c, adviseOnRuntimes)
+			return
+		}
 		g.hub.serve(w, r, c)
 	case getPod:
 		g.getPod(w, r, c, info)

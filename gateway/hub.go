@@ -59,7 +59,10 @@ func newHub(config *rest.Config, cached client.Reader, logger logr.Logger) (*hub
 }
 
 // serve passes a request on with the caller's token.
-func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) {
+func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) { h.pass(w, r, c, nil) }
+
+// pass passes a request on as serve does. change changes the answer, if it is not nil.
+func (h *hub) pass(w http.ResponseWriter, r *http.Request, c *caller, change func(*http.Response) error) {
 	by := h.requests
 	switch {
 	case r.Header.Get("Upgrade") != "":
@@ -68,7 +71,7 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, c *caller) {
 		by = h.bodies
 	}
 	proxy := &httputil.ReverseProxy{
-		Transport: by, FlushInterval: -1, ErrorLog: h.errorLog,
+		Transport: by, FlushInterval: -1, ErrorLog: h.errorLog, ModifyResponse: change,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(h.base)
 			for name := range p.Out.Header {
