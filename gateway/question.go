@@ -63,12 +63,26 @@ func (q *question) hubQuery() url.Values {
 		query.Set("resourceVersion", version)
 	} else if len(q.at) > 0 { // The caller got the version from an object of a worker.
 		query.Del("resourceVersion")
-		query.Del("resourceVersionMatch")
+		if !q.initial() { // The hub takes no initial events without it.
+			query.Del("resourceVersionMatch")
+		}
 	}
 	if q.form.table && q.include == metav1.IncludeNone {
 		query.Set("includeObject", string(metav1.IncludeMetadata)) // What comes twice is found by its name.
 	}
 	return query
+}
+
+// initial says whether a watch begins with all objects that there are.
+func (q *question) initial() bool { return isTrue(q.query["sendInitialEvents"]) }
+
+// from are the versions after which a watch begins. The version of a client that wants all objects again says only how
+// old they may be.
+func (q *question) from() versions {
+	if q.initial() {
+		return versions{}
+	}
+	return maps.Clone(q.at)
 }
 
 // workerQuery is the query for a worker. ok is false if the worker has nothing that the caller asks for.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -56,8 +55,8 @@ type arrival struct {
 
 // watch answers with the events of the hub and of workers.
 func (g *Gateway) watch(w http.ResponseWriter, q *question) {
-	switch initial := q.query.Get("sendInitialEvents"); {
-	case q.form.table && initial != "" && initial != "false":
+	switch {
+	case q.form.table && q.initial():
 		fail(w, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: list before you watch a table"))
 		return
 	case q.at.torn() || q.plain && len(g.targets(q)) > 0:
@@ -77,9 +76,10 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 		return
 	}
 	defer func() { _ = res.Body.Close() }()
+	from := q.from()
 	m := &merged{
 		gateway: g, q: q, out: newEventWriter(w, q), arrive: make(chan arrival, 64), streams: map[v1alpha1.ClusterName]context.CancelFunc{},
-		at: maps.Clone(q.at), ordered: q.at[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, ofJob: map[types.NamespacedName]map[keyIn]bool{},
+		at: from, ordered: from[ofHub] != "", shown: map[keyIn]sight{}, hidden: map[keyIn]hiding{}, ofJob: map[types.NamespacedName]map[keyIn]bool{},
 		initial: map[v1alpha1.ClusterName]bool{},
 		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(g.workers.timeout),
 	}

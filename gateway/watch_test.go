@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -130,4 +132,33 @@ func TestNoWatchGoesOnBetweenChanges(t *testing.T) {
 	}
 	check.Diff(t, []string{"trainyard/:0", "trainyard/:7/east:9"}, got, "versions")
 	check.Equal(t, http.StatusGone, w.watch(t, podsURL+"?watch=1&resourceVersion="+got[0]).answer.code, "code of a watch that goes on in between")
+}
+
+// bookmark is the hub's bookmark at version 7, after the first objects or later.
+func bookmark(afterFirst bool) map[string]any {
+	metadata := map[string]any{"resourceVersion": "7"}
+	if afterFirst {
+		metadata["annotations"] = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return map[string]any{"type": eventBookmark, "object": map[string]any{"kind": "Pod", "apiVersion": "v1", "metadata": metadata}}
+}
+
+// TestFirstObjectsAgain: an informer whose watch has failed asks for all objects again, at the version that it has, and
+// forgets what does not come before the bookmark.
+func TestFirstObjectsAgain(t *testing.T) {
+	for _, version := range []string{"", "trainyard/:6/east:5", "trainyard/east:5"} {
+		events := make(chan any, 1)
+		events <- bookmark(true)
+		w := newWorld(t, &workerServer{hub: watchedHub(events), evil: watched(nil)})
+		c := w.watch(t, podsURL+"?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion="+version)
+		check.Equal(t, eventAdded+" "+pod, describe(c.next(t)), "first event at version %q", version)
+		last := c.next(t)
+		check.Equal(t, eventBookmark, last.Type, "second event at version %q", version)
+		check.Equal(t, "trainyard/:7/east:9", last.Object.ResourceVersion, "version")
+		for _, r := range w.hub.all() {
+			if strings.Contains(r.uri, "sendInitialEvents") && !strings.Contains(r.uri, "resourceVersionMatch=NotOlderThan") {
+				t.Errorf("an API server refuses %s", r.uri)
+			}
+		}
+	}
 }
