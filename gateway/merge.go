@@ -26,6 +26,8 @@ const (
 	streamFor = 5 * time.Minute
 	// maxHidden bounds how many objects of a watch are kept that may be shown later.
 	maxHidden = 1000
+	// maxEarly bounds how much of fast workers is kept until slow ones answer.
+	maxEarly = 64
 )
 
 // merged is a watch of the hub and of workers. One goroutine has all its state.
@@ -54,7 +56,8 @@ type merged struct {
 	resumed map[v1alpha1.ClusterName]bool
 }
 
-// sight is what the client has of an object. gone is what it gets when the object is gone, but for the resource version.
+// sight is what the client has of an object. gone is what it gets when the object is gone, without the resource version
+// of that event.
 type sight struct {
 	belonging
 	version string
@@ -68,7 +71,7 @@ type hiding struct {
 }
 
 // run works until the hub ends its watch, or the client goes.
-func (m *merged) run(ctx context.Context) {
+func (m *merged) run(ctx context.Context, hub *json.Decoder) {
 	changes := make(chan types.NamespacedName, 1024)
 	overflow := make(chan struct{}, 1)
 	cancel := m.gateway.places.subscribe(func(key types.NamespacedName) {
@@ -92,7 +95,14 @@ func (m *merged) run(ctx context.Context) {
 	if !m.ordered {
 		m.at[ofHub] = unknown
 	}
+	early := m.await(ctx)
 	err := m.out.begin()
+	for _, a := range early {
+		if err == nil {
+			err = m.take(ctx, a)
+		}
+	}
+	go readHub(ctx, hub, m.arrive)
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -121,6 +131,31 @@ func (m *merged) run(ctx context.Context) {
 		panic(http.ErrAbortHandler)
 	}
 	_ = m.out.flush() // The client may have gone.
+}
+
+// await waits until each worker has answered, or for as long as a worker may take, and returns what has come meanwhile.
+// The header of the answer is the only place for a warning about a worker. The hub's events wait in its connection.
+func (m *merged) await(ctx context.Context) (early []arrival) {
+	missing := maps.Clone(m.initial)
+	for len(missing) > 0 && len(early) < maxEarly {
+		select {
+		case <-ctx.Done():
+			return early
+		case a := <-m.arrive:
+			early = append(early, a)
+			if missing[a.name] && a.words != "" {
+				warn(m.out.w, a.words)
+			}
+			delete(missing, a.name)
+		case <-m.late.C():
+			for _, name := range slices.Sorted(maps.Keys(missing)) {
+				warn(m.out.w, m.gateway.workers.late(ctx, name).Error())
+			}
+			clear(m.initial)
+			return early
+		}
+	}
+	return early
 }
 
 // startStreams starts a stream for each worker that has something to show, and ends those of workers that no longer have.

@@ -34,7 +34,7 @@ type watchEvent struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// arrival is what a stream brings to its watch.
+// arrival is what a stream brings to its watch. One with nothing but a worker says that the worker answers.
 type arrival struct {
 	// worker is the stream's, nil for the hub's.
 	worker *worker
@@ -84,8 +84,7 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 		resumed: map[v1alpha1.ClusterName]bool{}, late: g.clock.NewTimer(g.workers.timeout),
 	}
 	defer m.late.Stop()
-	go readHub(ctx, json.NewDecoder(res.Body), m.arrive)
-	m.run(ctx)
+	m.run(ctx, json.NewDecoder(res.Body))
 }
 
 // readHub sends the events of the hub.
@@ -192,6 +191,7 @@ func (s *streamer) attempt(ctx context.Context, version string) (string, error) 
 		return version, refusal(statusOf(res))
 	}
 	defer func() { _ = res.Body.Close() }()
+	s.send(ctx, arrival{name: s.name, worker: w}) // It answers, and may be silent for long.
 	return s.follow(ctx, w, version, json.NewDecoder(res.Body))
 }
 

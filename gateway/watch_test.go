@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -160,5 +161,59 @@ func TestFirstObjectsAgain(t *testing.T) {
 				t.Errorf("an API server refuses %s", r.uri)
 			}
 		}
+	}
+}
+
+// TestWarningOfAWatch: a watch names a worker that does not answer, and goes on. It does not wait for others.
+func TestWarningOfAWatch(t *testing.T) {
+	hang := func(path string) func(http.ResponseWriter, *http.Request) bool {
+		return func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, path) {
+				<-r.Context().Done()
+			}
+			return strings.HasSuffix(r.URL.Path, path)
+		}
+	}
+	refuse := func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			w.WriteHeader(http.StatusForbidden)
+			answerJSON(w, status(http.StatusForbidden, metav1.StatusReasonForbidden, "no pods for you"))
+		}
+		return strings.HasSuffix(r.URL.Path, "/pods")
+	}
+	for name, tc := range map[string]struct {
+		evil    func(http.ResponseWriter, *http.Request) bool
+		version string
+		want    string
+	}{
+		"NoConnection": {evil: hang("/kube-system"), want: `worker "east" does not answer in 100ms`},
+		"NoList":       {evil: hang("/pods"), want: `worker "east" does not answer in 100ms`},
+		"NoWatch":      {evil: hang("/pods"), version: "trainyard/:7/east:5", want: `worker "east" does not answer in 100ms`},
+		"Refused":      {evil: refuse, want: `worker "east" refuses: no pods for you`},
+		"Answers":      {evil: watched(nil)},
+		"AnswersWatch": {evil: watched(nil), version: "trainyard/:7/east:5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := make(chan any, 1)
+			events <- bookmark(false)
+			s := &workerServer{hub: watchedHub(events), evil: tc.evil, answerTimeout: time.Hour} // Who waits for that fails the test.
+			if strings.Contains(tc.want, "100ms") {
+				s.answerTimeout = 100 * time.Millisecond
+			}
+			w := newWorld(t, s)
+			c := w.watch(t, podsURL+"?watch=1&allowWatchBookmarks=true&resourceVersion="+tc.version)
+			check.Equal(t, http.StatusOK, c.answer.code, "code")
+			warnings := c.answer.header.Values("Warning")
+			if tc.want == "" {
+				check.Equal(t, 0, len(warnings), "warnings: %v", warnings)
+			} else if len(warnings) != 1 || !strings.Contains(warnings[0], strings.ReplaceAll(tc.want, `"`, `\"`)) {
+				t.Errorf("the warnings are %v, want %s", warnings, tc.want)
+			}
+			event := c.next(t)
+			if event.Type == eventAdded {
+				event = c.next(t)
+			}
+			check.Equal(t, eventBookmark, event.Type, "event")
+		})
 	}
 }

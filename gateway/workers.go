@@ -92,9 +92,9 @@ type worker struct {
 
 // get returns the connection to a worker. The error says in words why there is none.
 func (w *workers) get(ctx context.Context, name v1alpha1.ClusterName) (*worker, error) {
-	object := &v1alpha1.WorkerCluster{}
-	if err := w.hub.Get(ctx, types.NamespacedName{Name: string(name)}, object); err != nil {
-		return nil, unusable("worker %q is not registered", name)
+	object, err := w.registered(ctx, name)
+	if err != nil {
+		return nil, err
 	}
 	credentials, err := w.loader.Load(ctx, object.Spec.Connection)
 	if err != nil {
@@ -115,6 +115,15 @@ func (w *workers) get(ctx context.Context, name v1alpha1.ClusterName) (*worker, 
 		return nil, unanswered(object, w.timeout)
 	}
 	return found, found.err
+}
+
+// registered returns the WorkerCluster of a worker. The error says in words that there is none.
+func (w *workers) registered(ctx context.Context, name v1alpha1.ClusterName) (*v1alpha1.WorkerCluster, error) {
+	object := &v1alpha1.WorkerCluster{}
+	if err := w.hub.Get(ctx, types.NamespacedName{Name: string(name)}, object); err != nil {
+		return nil, unusable("worker %q is not registered", name)
+	}
+	return object, nil
 }
 
 // isSilent says whether a worker has not answered just now: not everybody who asks it waits for that.
@@ -317,12 +326,22 @@ func (w *workers) explain(ctx context.Context, name v1alpha1.ClusterName, err er
 		return unusable("worker %q refuses: %s", name, refused.Message)
 	}
 	silences.WithLabelValues(string(name)).Inc()
-	object := &v1alpha1.WorkerCluster{}
-	if err := w.hub.Get(context.WithoutCancel(ctx), types.NamespacedName{Name: string(name)}, object); err != nil {
-		return unusable("worker %q is not registered", name)
+	object, missing := w.registered(context.WithoutCancel(ctx), name)
+	if missing != nil {
+		return missing
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		w.doubt(object)
 	}
+	return unanswered(object, w.timeout)
+}
+
+// late says in words for users that a worker has not answered in time. Whoever waits for the answer still does.
+func (w *workers) late(ctx context.Context, name v1alpha1.ClusterName) error {
+	object, err := w.registered(ctx, name)
+	if err != nil {
+		return err
+	}
+	w.doubt(object)
 	return unanswered(object, w.timeout)
 }
