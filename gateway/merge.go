@@ -110,15 +110,15 @@ func (m *merged) run(ctx context.Context, hub *json.Decoder) {
 		case a := <-m.arrive:
 			err = m.take(ctx, a)
 		case key := <-changes:
-			m.startStreams(ctx)
 			err = m.reconsider(ctx, key)
-		case <-overflow:
 			m.startStreams(ctx)
+		case <-overflow:
 			for key := range m.ofJob {
 				if err == nil {
 					err = m.reconsider(ctx, key)
 				}
 			}
+			m.startStreams(ctx)
 		case <-m.late.C():
 			clear(m.initial)
 			err = m.release()
@@ -202,6 +202,7 @@ func (m *merged) take(ctx context.Context, a arrival) error {
 	if a.all {
 		m.at[a.name] = unknown // A client that goes now has a part of them.
 		err = m.takeAll(ctx, a)
+		delete(m.at, a.name) // A worker without a version has nothing that the client asks for.
 	}
 	if a.version != "" {
 		m.at[a.name] = a.version

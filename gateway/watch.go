@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,8 +60,7 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 	case q.form.table && q.initial():
 		fail(w, status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents: list before you watch a table"))
 		return
-	case q.at.torn() || q.plain && len(g.targets(q)) > 0:
-		// Nobody knows what the client has of the workers' objects.
+	case !q.initial() && !g.goesOn(q):
 		fail(w, status(http.StatusGone, metav1.StatusReasonExpired, "nothing can go on at this resource version: list again"))
 		return
 	}
@@ -85,6 +85,17 @@ func (g *Gateway) watch(w http.ResponseWriter, q *question) {
 	}
 	defer m.late.Stop()
 	m.run(ctx, json.NewDecoder(res.Body))
+}
+
+// goesOn says whether it is known what a client has of the workers' objects that asks for what comes after its version.
+func (g *Gateway) goesOn(q *question) bool {
+	targets := g.targets(q)
+	for name := range q.at {
+		if name != ofHub && !slices.Contains(targets, name) {
+			return false // The client may have objects of jobs that have left this worker.
+		}
+	}
+	return !q.at.torn() && (!q.plain || len(targets) == 0)
 }
 
 // readHub sends the events of the hub.

@@ -217,3 +217,25 @@ func TestWarningOfAWatch(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchOfOtherWorkers: a watch that leaves a worker out goes on at its versions.
+func TestWatchOfOtherWorkers(t *testing.T) {
+	events := make(chan any, 1)
+	w := newWorld(t, &workerServer{hub: watchedHub(events), evil: watched(nil)})
+	const query = "?watch=1&allowWatchBookmarks=true&labelSelector=trainyard.dev%2Fcluster%3Dwest&resourceVersion="
+	events <- bookmark(false)
+	version := w.watch(t, podsURL+query).next(t).Object.ResourceVersion
+	check.Equal(t, "trainyard/:7", version, "version")
+	check.Equal(t, http.StatusOK, w.watch(t, podsURL+query+version).answer.code, "code of the watch that goes on")
+}
+
+// TestWatchAfterAMove: no watch goes on at a version of a worker that the job has left meanwhile. Nobody would tell the
+// client that the pods there are gone.
+func TestWatchAfterAMove(t *testing.T) {
+	w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(nil)})
+	const again = podsURL + "?watch=1&resourceVersion=trainyard/:7/east:9"
+	check.Equal(t, http.StatusOK, w.watch(t, again).answer.code, "code while the job is there")
+	w.place(t, "", "", 1)
+	check.Equal(t, http.StatusGone, w.watch(t, again).answer.code, "code after the job has left")
+	check.Equal(t, http.StatusOK, w.watch(t, podsURL+"?watch=1&resourceVersion=trainyard/:7").answer.code, "code at the version of a new list")
+}
