@@ -11,7 +11,8 @@
 //
 // Everything goes to the hub as it comes, with the caller's token, except lists, watches and reads of pods, their logs,
 // exec, attach and port-forward, and lists and watches of Events (request.go). These have the hub's answer followed by
-// what workers have (list.go, merge.go), or go to the worker of the pod (pod.go, stream.go).
+// what workers have (list.go, merge.go), or go to the worker of the pod (pod.go, stream.go). The hub's answers come back
+// as they are, but for more words to who may not read ClusterTrainingRuntimes (runtimes.go).
 //
 // # Who may what
 //
@@ -29,7 +30,8 @@
 // # Versions
 //
 // The resource version of a merged list, of its bookmarks and of workers' pods names the versions of all clusters
-// (version.go). A watch goes on there. Objects of the hub keep their own.
+// (version.go). A watch goes on there. Objects of the hub keep their own. Between events that belong together, and after
+// the jobs have left a worker that a version names, no watch can go on: the client gets 410, and lists.
 //
 // # Connections
 //

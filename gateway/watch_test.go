@@ -4,9 +4,13 @@
 package gateway
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -238,4 +242,156 @@ func TestWatchAfterAMove(t *testing.T) {
 	w.place(t, "", "", 1)
 	check.Equal(t, http.StatusGone, w.watch(t, again).answer.code, "code after the job has left")
 	check.Equal(t, http.StatusOK, w.watch(t, podsURL+"?watch=1&resourceVersion=trainyard/:7").answer.code, "code at the version of a new list")
+}
+
+// TestTablesHaveNoFirstObjects: a watch of a table that begins with all objects is refused, as no client asks for one.
+func TestTablesHaveNoFirstObjects(t *testing.T) {
+	w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: watched(nil)})
+	for query, want := range map[string]int{
+		"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan": http.StatusUnprocessableEntity,
+		"&sendInitialEvents=1":     http.StatusUnprocessableEntity,
+		"&sendInitialEvents=false": http.StatusOK,
+		"":                         http.StatusOK,
+	} {
+		check.Equal(t, want, w.watch(t, podsURL+"?watch=1"+query, "Accept", acceptTable).answer.code, "code of a table with %q", query)
+	}
+	check.Equal(t, http.StatusOK, w.watch(t, podsURL+"?watch=1&sendInitialEvents=true").answer.code, "code of objects")
+}
+
+// TestFailedWatchOfAWorker: whatever a worker answers to a watch, the client gets nothing of it, and its watch goes on when
+// the worker answers again.
+func TestFailedWatchOfAWorker(t *testing.T) {
+	failure := func(code int32, reason metav1.StatusReason) *metav1.Status {
+		return status(code, reason, "words of the worker")
+	}
+	event := func(object any) string {
+		text, err := json.Marshal(map[string]any{"type": eventError, "object": object})
+		check.Must(t, err)
+		return string(text)
+	}
+	for name, tc := range map[string]struct {
+		code int
+		body string
+	}{
+		"Gone":         {code: http.StatusGone, body: `{"kind":"Status","code":410,"reason":"Expired"}`},
+		"GoneEvent":    {code: http.StatusOK, body: event(failure(http.StatusGone, metav1.StatusReasonExpired))},
+		"ErrorEvent":   {code: http.StatusOK, body: event(failure(http.StatusInternalServerError, metav1.StatusReasonInternalError))},
+		"NoStatus":     {code: http.StatusOK, body: event("words of the worker")},
+		"Forbidden":    {code: http.StatusForbidden, body: `{"kind":"Status","code":403,"reason":"Forbidden","message":"words of the worker"}`},
+		"Unauthorized": {code: http.StatusUnauthorized, body: "words of the worker"},
+		"Garbage":      {code: http.StatusOK, body: "<html>words of the worker</html>"},
+		"OtherJSON":    {code: http.StatusOK, body: `["words of the worker"]`},
+		"OtherObject":  {code: http.StatusOK, body: `{"type":"MODIFIED","object":"words of the worker"}`},
+		"NoObject":     {code: http.StatusOK, body: `{"type":"ADDED","object":null}`},
+		"Cut":          {code: http.StatusOK, body: `{"type":"MODIFIED","object":{"metadata":{"name":"words of the worker"`},
+		"Ended":        {code: http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // Most wait for a second before they ask again.
+			changed := (&workerServer{uid: "jobset-uid"}).pod("team", pod)
+			changed.ResourceVersion = "20"
+			events := make(chan any, 1)
+			events <- map[string]any{"type": eventModified, "object": changed}
+			var failed atomic.Bool
+			w := newWorld(t, &workerServer{hub: watchedHub(nil), evil: func(w http.ResponseWriter, r *http.Request) bool {
+				if !isWatch(r) || failed.Swap(true) {
+					return watched(events)(w, r)
+				}
+				w.Header().Set("Content-Type", typeJSON)
+				w.WriteHeader(tc.code)
+				_, _ = io.WriteString(w, tc.body)
+				return true
+			}})
+			c := w.watch(t, podsURL+"?watch=1")
+			check.Equal(t, eventAdded+" "+pod, describe(c.next(t)), "first event")
+			check.Equal(t, eventModified+" "+pod, describe(c.next(t)), "event after the failure")
+		})
+	}
+}
+
+// TestMoveInAWatch: when a job moves to another worker, an open watch tells the end of its pods there, and then the pods of
+// the new attempt. The versions name the old worker no longer.
+func TestMoveInAWatch(t *testing.T) {
+	const newPod = "job-node-0-0-fghij"
+	hubEvents := make(chan any)
+	w := newWorld(t, &workerServer{
+		hub: watchedHub(hubEvents), evil: watched(nil),
+		west: &workerServer{attempt: "2", pods: []string{newPod}, evil: watched(nil)},
+	})
+	c := w.watch(t, podsURL+"?watch=1&allowWatchBookmarks=true&resourceVersion=trainyard/:7")
+	check.Equal(t, eventAdded+" "+pod, describe(c.next(t)), "first event")
+	w.place(t, "west", westID, 2)
+	last := c.next(t)
+	check.Equal(t, eventDeleted+" "+pod, describe(last), "event of the old attempt")
+	check.Equal(t, "east", last.Object.Labels[v1alpha1.LabelCluster], "its worker")
+	first := c.next(t)
+	check.Equal(t, eventAdded+" "+newPod, describe(first), "event of the new attempt")
+	check.Equal(t, "west", first.Object.Labels[v1alpha1.LabelCluster], "its worker")
+	hubEvents <- bookmark(false)
+	event := c.next(t)
+	check.Equal(t, eventBookmark, event.Type, "event after all")
+	check.Equal(t, "trainyard/:7/west:9", event.Object.ResourceVersion, "version")
+}
+
+// TestRowsWithoutObjects: a client that asks for the cells of a table gets nothing else, also of a pod that is gone. The
+// servers are asked for metadata, which says whose a pod is.
+func TestRowsWithoutObjects(t *testing.T) {
+	rowsOf := func(version string) map[string]any {
+		shown := (&workerServer{uid: "jobset-uid"}).pod("team", pod)
+		shown.ResourceVersion = version
+		return map[string]any{
+			"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": map[string]any{"resourceVersion": "9"}, "columnDefinitions": []any{map[string]any{"name": "Name"}},
+			"rows": []any{map[string]any{"cells": []any{pod}, "object": shown}},
+		}
+	}
+	empty := map[string]any{
+		"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": map[string]any{"resourceVersion": "7"}, "columnDefinitions": []any{map[string]any{"name": "Name"}}, "rows": []any{},
+	}
+	for include, object := range map[string]string{"None": "", "Metadata": "PartialObjectMetadata", "": "PartialObjectMetadata", "Object": kindPod} {
+		events := make(chan any, 1)
+		events <- map[string]any{"type": eventDeleted, "object": rowsOf("12")}
+		hub, worker := watchedHub(nil), watched(events)
+		w := newWorld(t, &workerServer{
+			hub: func(w http.ResponseWriter, r *http.Request) {
+				if isWatch(r) || r.URL.Path != podsURL {
+					hub(w, r)
+					return
+				}
+				answerJSON(w, empty)
+			},
+			evil: func(w http.ResponseWriter, r *http.Request) bool {
+				if worker(w, r) {
+					return true
+				}
+				if r.URL.Path == podsURL {
+					answerJSON(w, rowsOf("5"))
+				}
+				return r.URL.Path == podsURL
+			},
+		})
+		has := func(what, kind, version string, got seen) {
+			t.Helper()
+			if len(got.Object.Rows) != 1 || !slices.Equal(got.Object.Rows[0].Cells, []string{pod}) {
+				t.Fatalf("%s with includeObject %q has the rows %v", what, include, got.Object.Rows)
+			}
+			row := got.Object.Rows[0].Object
+			if kind == "" {
+				check.Equal(t, true, row == nil, "%s with includeObject %q has no object: %v", what, include, row)
+				return
+			}
+			check.Equal(t, kind+" "+pod+" east "+version, row.Kind+" "+row.Name+" "+row.Labels[v1alpha1.LabelCluster]+" "+row.ResourceVersion,
+				"object of %s with includeObject %q", what, include)
+		}
+		var list seen
+		check.Must(t, json.Unmarshal([]byte(w.send(t, http.MethodGet, podsURL+"?includeObject="+include, "Accept", acceptTable).body), &list.Object))
+		has("a list", object, "trainyard/east:5", list)
+		c := w.watch(t, podsURL+"?watch=1&includeObject="+include+"&resourceVersion=trainyard/:7", "Accept", acceptTable)
+		has("an event", object, "trainyard/:7/east:0", c.next(t))
+		has("the last event", object, "trainyard/:7/east:12", c.next(t))
+		for _, r := range slices.Concat(w.hub.all(), w.worker.all()) {
+			if u, _ := url.Parse(r.uri); include == "None" && u.Path == podsURL {
+				check.Equal(t, "Metadata", u.Query().Get("includeObject"), "asked with %s", r.uri)
+			}
+		}
+	}
 }

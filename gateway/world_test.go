@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -65,7 +66,7 @@ func newRecorder(t *testing.T, handler http.HandlerFunc) *recorder {
 		body := ""
 		if req.Header.Get("Upgrade") == "" {
 			all, _ := io.ReadAll(req.Body)
-			body = string(all)
+			body, req.Body = string(all), io.NopCloser(bytes.NewReader(all))
 		}
 		r.mu.Lock()
 		r.received = append(r.received, request{req.Method, req.RequestURI, body, req.Header.Clone()})
