@@ -5,9 +5,12 @@ package gateway
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/test/check"
@@ -75,4 +78,37 @@ func TestLimitsOfLists(t *testing.T) {
 	refused("Authorization", "Bearer of-bob")
 	refused()
 	check.Equal(t, http.StatusNotFound, w.send(t, http.MethodGet, "/api/v1/namespaces/team/secrets").code, "code of a list of others")
+}
+
+// TestFaultWorkerHangsOnALaterPage: a list whose later page does not come ends while the worker hangs, and is cut, so that
+// nobody takes it for the whole.
+func TestFaultWorkerHangsOnALaterPage(t *testing.T) {
+	hangs, s := make(chan struct{}), &workerServer{answerTimeout: 500 * time.Millisecond}
+	s.evil = func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.Path != "/api/v1/namespaces/team/pods":
+			return false
+		case r.URL.Query().Get("continue") != "":
+			<-hangs
+			return true
+		}
+		answerJSON(w, corev1.PodList{
+			TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "more"},
+			Items: []corev1.Pod{*s.pod("team", pod)},
+		})
+		return true
+	}
+	w := newWorld(t, s)
+	defer close(hangs)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.gateway.URL+"/api/v1/namespaces/team/pods", nil)
+	check.Must(t, err)
+	r.Header.Set("Authorization", "Bearer "+good)
+	res, err := w.gateway.Client().Do(r)
+	if err != nil {
+		return // Nothing of the list has been sent.
+	}
+	defer func() { _ = res.Body.Close() }()
+	if body, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("the list looks whole: %s", body)
+	}
 }

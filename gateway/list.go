@@ -261,7 +261,11 @@ func (g *Gateway) write(w http.ResponseWriter, q *question, first *chunk, query 
 	l.pages(first, func(next string) (*chunk, error) { return g.hubPage(q, query, next) })
 	for _, p := range parts {
 		if p.err == nil && p.first != nil {
-			l.pages(p.first, func(next string) (*chunk, error) { return g.page(q.ctx, q, p.worker, p.query, next) })
+			l.pages(p.first, func(next string) (*chunk, error) {
+				ctx, cancel := context.WithTimeout(q.ctx, g.workers.timeout)
+				defer cancel()
+				return g.page(ctx, q, p.worker, p.query, next)
+			})
 		}
 	}
 	if l.end() != nil {

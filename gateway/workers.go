@@ -258,7 +258,7 @@ func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credenti
 	if made.upgrades, err = transport.HTTPWrappersForConfig(&wrap, one); err != nil {
 		return nil, err
 	}
-	limited := bounded.Config(&rest.Config{Host: config.Host, QPS: -1, Transport: made.requests}, bounded.Limits{Timeout: timeout})
+	limited := bounded.Config(&rest.Config{Host: config.Host, UserAgent: userAgent, QPS: -1, Transport: made.requests}, bounded.Limits{Timeout: timeout})
 	made.metadata, err = metadata.NewForConfig(limited) //nolint:forbidigo // The config is bounded.
 	return made, err
 }

@@ -50,7 +50,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, &workerServer{})
 			seen, proceed := &connections{open: map[net.Conn]bool{}}, make(chan struct{})
-			one := &workerServer{uid: "jobset-uid", evil: func(w http.ResponseWriter, r *http.Request) bool {
+			one := &workerServer{evil: func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, "/log") {
 					return false
 				}
@@ -60,13 +60,14 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 				_, _ = io.WriteString(w, "after\n")
 				return true
 			}}
+			one.setDefaults()
 			server := httptest.NewUnstartedServer(http.HandlerFunc(one.serve))
 			server.Config.ConnState, server.Config.ErrorLog, server.EnableHTTP2 = seen.changed, log.New(io.Discard, "", 0), http2
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			clock := clocktesting.NewFakeClock(time.Now())
 			config := &rest.Config{Host: server.URL, BearerToken: workerToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-			all := newWorkers(w.records, loader{config}, clock, time.Minute)
+			all := newWorkers(w.records, loader{"/east": config}, clock, time.Minute)
 			connected := func() *worker {
 				found, err := all.get(t.Context(), "east")
 				check.Must(t, err)
