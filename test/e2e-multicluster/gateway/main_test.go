@@ -32,12 +32,15 @@ const (
 	other           = "audio"
 )
 
+// lease lets managers of a busy machine renew their lease in time, and another one take it over soon.
+var lease = []string{"--leader-election-lease-duration=40s", "--leader-election-renew-deadline=30s", "--leader-election-retry-period=500ms"}
+
 var (
 	y = yard.Suite{
 		Options: yard.Options{
 			Workers:  []yard.Worker{worker(east), worker(west)},
 			HubNodes: []clusters.NodeShape{yard.GPUNodes(hub, 1, 8, "NVIDIA-H100")},
-			Progress: yard.Print, Gateway: true, HubWebhooks: true, Lease: []string{"--leader-election-retry-period=500ms"},
+			Progress: yard.Print, Gateway: true, HubWebhooks: true, Lease: lease,
 		},
 		Timeout: 100 * time.Second,
 		Poll:    100 * time.Millisecond,

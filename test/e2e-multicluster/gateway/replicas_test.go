@@ -20,7 +20,7 @@ import (
 func TestFaultLeaderChanges(t *testing.T) {
 	address, process, err := y.Managers.StandBy(t.Context())
 	check.Must(t, err)
-	defer func() { check.Must(t, process.Kill()) }()
+	defer func() { check.Must(t, process.Stop()) }() // It lets go of the lease.
 	second, err := y.UserAt("second", address, viewer.Token, team)
 	check.Must(t, err)
 	first := submit(t, yard.Job{Name: "before-the-change"}, east, "one")
