@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/gateway"
@@ -36,8 +37,8 @@ func TestDefaultWorkerTimeout(t *testing.T) {
 	check.Equal(t, gateway.DefaultAnswerTimeout, defaultOptions().gateway.timeout, "default of --gateway-worker-timeout")
 }
 
-// served serves a handler as the manager serves the gateway, and returns the address.
-func served(t *testing.T, handler http.HandlerFunc) string {
+// serveAsGateway serves a handler as the manager serves the gateway, and returns the address.
+func serveAsGateway(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	dir := t.TempDir()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -58,7 +59,9 @@ func served(t *testing.T, handler http.HandlerFunc) string {
 		}
 	}, funcr.Options{})
 	r := &gatewayRunner{options: &gatewayOptions{address: "127.0.0.1:0"}, handler: handler, log: log}
-	go func() { ended <- r.serve(t.Context(), dir) }()
+	watcher, err := certwatcher.New(filepath.Join(dir, webhookserver.CertFile), filepath.Join(dir, webhookserver.KeyFile))
+	check.Must(t, err)
+	go func() { ended <- r.serve(t.Context(), watcher) }()
 	select {
 	case at := <-address:
 		return at
@@ -92,7 +95,7 @@ func dialed(t *testing.T, address, protocol string) (connection *tls.Conn, asked
 // COMPRESSION_ERROR, which is 9.
 func TestGatewayBoundsHeaders(t *testing.T) {
 	var handled atomic.Int32
-	address := served(t, func(http.ResponseWriter, *http.Request) { handled.Add(1) })
+	address := serveAsGateway(t, func(http.ResponseWriter, *http.Request) { handled.Add(1) })
 	for name, tc := range map[string]struct {
 		size       int
 		code, byH2 string
