@@ -239,10 +239,11 @@ func (c *counter) count(of map[string]int, object any) {
 // begins anew only if its version has expired. In each case it has the right pods, without one that goes and comes again.
 func TestInformerGoesOn(t *testing.T) {
 	t.Parallel()
-	stays := submit(t, yard.Job{Name: "goes-on-stays"}, east, "")
+	stays, beside := submit(t, yard.Job{Name: "goes-on-stays"}, east, ""), submit(t, yard.Job{Name: "goes-on-west"}, west, "")
 	staying := runs(t, east, stays)[0]
+	runs(t, west, beside) // Without a job there, a watch could not go on at a version of this worker.
 	c, seen := &connection{}, &counter{added: map[string]int{}, gone: map[string]int{}}
-	informer := c.informer(t, "jobset.sigs.k8s.io/jobset-name in (goes-on-stays, goes-on-1, goes-on-2, goes-on-3)")
+	informer := c.informer(t, "jobset.sigs.k8s.io/jobset-name in (goes-on-stays, goes-on-west, goes-on-1, goes-on-2, goes-on-3)")
 	_, err := informer.AddEventHandler(seen)
 	check.Must(t, err)
 	go informer.Run(t.Context().Done())
