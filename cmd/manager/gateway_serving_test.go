@@ -167,7 +167,7 @@ func (w *world) awaitPublished(t *testing.T, authority []byte) *corev1.ConfigMap
 }
 
 // secret is the Secret with the certificate.
-func (w *world) secret(g gomega.Gomega, ctx context.Context) *corev1.Secret {
+func (w *world) secret(ctx context.Context, g gomega.Gomega) *corev1.Secret {
 	var secret corev1.Secret
 	g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: defaultNamespace, Name: gatewaySecret}, &secret)).To(gomega.Succeed())
 	return &secret
@@ -245,7 +245,7 @@ func TestGatewayAsPublished(t *testing.T) {
 		for _, name := range []string{gatewayHost, "trainyard-gateway.trainyard-system.svc", "trainyard-gateway.trainyard-system"} {
 			leaf, err := served(t.Context(), address, name, []byte(published.Data["ca.crt"]))
 			check.Must(t, err)
-			inSecret := w.secret(gomega.NewWithT(t), t.Context()).Data["tls.crt"]
+			inSecret := w.secret(t.Context(), gomega.NewWithT(t)).Data["tls.crt"]
 			check.Equal(t, string(inSecret), encode(leaf), "the certificate at %s is not that of the Secret", address)
 		}
 	}
@@ -270,10 +270,10 @@ func TestGatewayURLThatChanges(t *testing.T) {
 		replica.await(t, "trainyard-gateway.trainyard-system.svc", authority)
 	}
 	check.Equal(t, "https://next.example.com", w.awaitPublished(t, authority).Data["url"], "published URL")
-	before := w.secret(gomega.NewWithT(t), t.Context()).ResourceVersion
+	before := w.secret(t.Context(), gomega.NewWithT(t)).ResourceVersion
 	again := w.runGateway(t, func(o *gatewayOptions) { o.service, o.url = gatewayService, "https://next.example.com" })
 	again.await(t, "next.example.com", authority)
-	check.Equal(t, before, w.secret(gomega.NewWithT(t), t.Context()).ResourceVersion, "version of the Secret, which nobody has to write")
+	check.Equal(t, before, w.secret(t.Context(), gomega.NewWithT(t)).ResourceVersion, "version of the Secret, which nobody has to write")
 }
 
 // TestGatewayAuthorityThatChanges: when the managers' authority comes to its end, all replicas serve a certificate of
@@ -288,12 +288,12 @@ func TestGatewayAuthorityThatChanges(t *testing.T) {
 	}
 
 	ending := newAuthority(t)
-	secret := w.secret(gomega.NewWithT(t), t.Context())
+	secret := w.secret(t.Context(), gomega.NewWithT(t))
 	secret.Data = ending.secret(t, time.Now().Add(time.Hour))
 	check.Must(t, w.admin.Update(t.Context(), secret))
 	var next []byte
 	eventually(t, "the next authority", func(g gomega.Gomega) {
-		next = w.secret(g, t.Context()).Data["ca.crt"]
+		next = w.secret(t.Context(), g).Data["ca.crt"]
 		g.Expect(next).NotTo(gomega.Or(gomega.Equal(first), gomega.Equal(ending.ca.CertPEM)))
 	})
 	w.awaitPublished(t, next)
@@ -302,7 +302,7 @@ func TestGatewayAuthorityThatChanges(t *testing.T) {
 	}
 
 	before := replicas[0].requests() + replicas[1].requests()
-	secret = w.secret(gomega.NewWithT(t), t.Context())
+	secret = w.secret(t.Context(), gomega.NewWithT(t))
 	secret.Annotations = map[string]string{"example.com/seen": "yes"}
 	check.Must(t, w.admin.Update(t.Context(), secret))
 	time.Sleep(time.Second) // Nothing is to happen.
@@ -376,7 +376,7 @@ func TestGatewayCertificateThatIsGiven(t *testing.T) {
 	w.awaitPublished(t, next.ca.CertPEM)
 	r.await(t, gatewayHost, next.ca.CertPEM)
 	check.Equal(t, "GET PATCH GET PATCH", r.requests(), "requests for the ConfigMap")
-	check.Equal(t, 0, len(w.secret(gomega.NewWithT(t), t.Context()).Data), "entries of the Secret of a manager that makes certificates")
+	check.Equal(t, 0, len(w.secret(t.Context(), gomega.NewWithT(t)).Data), "entries of the Secret of a manager that makes certificates")
 
 	again := w.runGateway(t, func(o *gatewayOptions) { o.certDir = dir })
 	again.await(t, gatewayHost, next.ca.CertPEM)
@@ -457,7 +457,7 @@ func TestGatewayNeedsItsRights(t *testing.T) {
 
 			r := w.runGateway(t, ofService)
 			eventually(t, "the log to say what is missing", func(g gomega.Gomega) { g.Expect(r.text()).To(gomega.ContainSubstring(tc.log)) })
-			_, err := served(t.Context(), r.address, gatewayHost, w.secret(gomega.NewWithT(t), t.Context()).Data["ca.crt"])
+			_, err := served(t.Context(), r.address, gatewayHost, w.secret(t.Context(), gomega.NewWithT(t)).Data["ca.crt"])
 			check.Equal(t, tc.served, err == nil, "the gateway is served, error %v", err)
 			var object corev1.ConfigMap
 			check.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: defaultNamespace, Name: gatewayConfigMap}, &object))

@@ -8,6 +8,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"flag"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ const (
 )
 
 // lease lets managers of a busy machine renew their lease in time, and another one take it over soon.
-var lease = []string{"--leader-election-lease-duration=40s", "--leader-election-renew-deadline=30s", "--leader-election-retry-period=500ms"}
+var lease = []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms"}
 
 var (
 	y = yard.Suite{
@@ -43,7 +44,7 @@ var (
 			Progress: yard.Print, Gateway: true, HubWebhooks: true, Lease: lease,
 		},
 		Timeout: 100 * time.Second,
-		Poll:    100 * time.Millisecond,
+		Poll:    300 * time.Millisecond,
 	}
 	// editor may edit the team's namespace, viewer may view it, and stranger may do that elsewhere.
 	editor, viewer, stranger *yard.User
@@ -57,7 +58,14 @@ func worker(name string) yard.Worker {
 	}
 }
 
-func TestMain(m *testing.M) { yard.Main(m, start) }
+// TestMain lets four tests run at a time: those that wait run kubectl again and again, which takes a busy hub's API server
+// the time to renew leases.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err) // Only a TestMain has the flags of go test.
+	}
+	yard.Main(m, start)
+}
 
 func start(ctx context.Context) (stop func() error, err error) {
 	if stop, err = y.Start(ctx); err != nil {

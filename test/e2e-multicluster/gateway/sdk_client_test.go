@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -124,8 +125,8 @@ func (s sdk) listRuntimes(ctx context.Context) (found []sdkRuntime, err error) {
 }
 
 func isNotFound(err error) bool {
-	code, is := err.(*codeError)
-	return is && code.code == http.StatusNotFound
+	var answered *codeError
+	return errors.As(err, &answered) && answered.code == http.StatusNotFound
 }
 
 // getRuntime asks for the namespace's, and only if that is not found for the cluster's.

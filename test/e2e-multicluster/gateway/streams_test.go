@@ -104,7 +104,7 @@ func TestCopy(t *testing.T) {
 		r := yard.ResultOf(speaking(t.Context(), settings, "cp", pod+":/workspace/model.pt", local))
 		check.Equal(t, 0, r.Code, "code: %s", r)
 		spoken(t, r.Err)
-		got, err := os.ReadFile(local) //nolint:gosec // The test has made the path.
+		got, err := os.ReadFile(local)
 		check.Must(t, err)
 		check.Equal(t, "one\ntwo\n", string(got), "file from the pod")
 		large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
