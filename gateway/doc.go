@@ -11,7 +11,7 @@
 //
 // Everything goes to the hub as it comes, with the caller's token, except lists, watches and reads of pods, their logs,
 // exec, attach and port-forward, and lists and watches of Events (request.go). These have the hub's answer followed by
-// what workers have (list.go, merge.go), or go to the worker of the pod (pod.go, stream.go). The hub's answers come back
+// what workers have (list.go; merge.go, showing.go), or go to the worker of the pod (pod.go, stream.go). The hub's answers come back
 // as they are, but for more words to who may not read ClusterTrainingRuntimes (runtimes.go).
 //
 // # Who may what
