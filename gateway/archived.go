@@ -25,12 +25,8 @@ import (
 	"github.com/trainyard/trainyard/logarchive"
 )
 
-const (
-	// annotationArchived is on a pod that is made from the log archive. It has the time when the logs were read.
-	annotationArchived = v1alpha1.LabelLogArchived
-	// maxNamed is how many pods, or attempts, are named in a warning.
-	maxNamed = 10
-)
+// maxNamed is how many pods, or attempts, are named in a warning.
+const maxNamed = 10
 
 // archived answers for pods that are gone. Nil: there is no archive.
 type archived struct {
@@ -57,7 +53,8 @@ func (a *archived) pod(w http.ResponseWriter, q *question) (answered bool) {
 	return true
 }
 
-// list answers with the pods of a job whose logs are kept, if the caller selects such pods and may list pods.
+// list answers with the pods of a job whose logs are kept, if the caller selects such pods and may list pods. Who wants a
+// table gets objects, of which clients make one.
 func (a *archived) list(w http.ResponseWriter, q *question) (answered bool) {
 	if a == nil || !q.asked.archived || q.asked.job == "" || q.form.as != "" && !q.form.table {
 		return false
@@ -77,8 +74,8 @@ func (a *archived) list(w http.ResponseWriter, q *question) (answered bool) {
 	}
 	pods := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kindPod + "List"}, Items: []corev1.Pod{}}
 	for _, x := range kept {
-		if words := aboutAttempt(x); x.Missing != "" {
-			warn(w, words)
+		if x.Missing != "" {
+			warn(w, aboutAttempt(x))
 		}
 		for i := range x.Pods {
 			if pod := podOf(x, &x.Pods[i]); q.asked.matches(&pod.ObjectMeta) {
@@ -311,7 +308,7 @@ func podOf(x *logarchive.Index, kept *logarchive.Pod) *corev1.Pod {
 				v1alpha1.LabelCluster: string(x.Worker), v1alpha1.LabelLogArchived: "true", v1alpha1.LabelOriginUID: string(x.UID),
 			},
 			Annotations: map[string]string{
-				annotationArchived: x.KeptAt.Format(time.RFC3339), v1alpha1.AnnotationAttempt: strconv.Itoa(int(x.Number)),
+				v1alpha1.LabelLogArchived: x.KeptAt.Format(time.RFC3339), v1alpha1.AnnotationAttempt: strconv.Itoa(int(x.Number)),
 			},
 		},
 		Spec:   corev1.PodSpec{NodeName: kept.Node},

@@ -31,7 +31,7 @@ func TestTokenStaysHere(t *testing.T) {
 		"List":   {path: "/api/v1/namespaces/team/pods"},
 		"Events": {path: "/api/v1/namespaces/team/events"},
 		"Delete": {method: http.MethodDelete, path: podURL},
-		"Exec":   {path: podURL + "/exec?command=true", header: []string{"Connection", "Upgrade", "Upgrade", "websocket", headerProtocol, "v5.channel.k8s.io"}},
+		"Exec":   {path: podURL + "/exec?command=true", header: upgrade},
 		"ExecBySubprotocol": {path: podURL + "/exec?command=true", header: []string{
 			"Authorization", "", "Connection", "Upgrade", "Upgrade", "websocket", headerProtocol, protocol,
 		}},

@@ -49,11 +49,10 @@ func newHub(config *rest.Config, cached client.Reader, logger logr.Logger) (*hub
 	if err != nil {
 		return nil, fmt.Errorf("use the TLS data of the hub: %w", err)
 	}
-	bodies := onlyHTTP1(tlsConfig)
-	bodies.DisableKeepAlives, bodies.MaxIdleConnsPerHost, bodies.IdleConnTimeout = false, 100, bodyIdleFor
-	bodies.ResponseHeaderTimeout = 0 // The API server has a limit of its own for writes.
+	bodies := overHTTP1(tlsConfig) // The API server has a limit of its own for writes.
+	bodies.MaxIdleConnsPerHost, bodies.IdleConnTimeout = 100, bodyIdleFor
 	return &hub{
-		cached: cached, base: base, bodies: bodies, upgrades: onlyHTTP1(tlsConfig), errorLog: ErrorLog(logger),
+		cached: cached, base: base, bodies: bodies, upgrades: forUpgrades(tlsConfig), errorLog: ErrorLog(logger),
 		requests: utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: 100, DisableCompression: true}),
 	}, nil
 }

@@ -39,7 +39,6 @@ func TestHeadersOfIdentity(t *testing.T) {
 			headers = append(headers, name, value)
 		}
 	}
-	webSocket := []string{"Connection", "Upgrade", "Upgrade", "websocket", headerProtocol, "v5.channel.k8s.io"}
 	for name, tc := range map[string]struct {
 		method, path string
 		header       []string
@@ -47,14 +46,14 @@ func TestHeadersOfIdentity(t *testing.T) {
 	}{
 		"Secrets":      {path: "/api/v1/namespaces/team/secrets", atHub: true},
 		"Create":       {method: http.MethodPost, path: "/api/v1/namespaces/team/pods", atHub: true},
-		"ExecAtTheHub": {path: "/api/v1/namespaces/team/pods/of-the-hub/exec", header: webSocket, atHub: true},
+		"ExecAtTheHub": {path: "/api/v1/namespaces/team/pods/of-the-hub/exec", header: upgrade, atHub: true},
 		"LogAtTheHub":  {path: "/api/v1/namespaces/team/pods/of-the-hub/log", atHub: true},
 		"List":         {path: "/api/v1/namespaces/team/pods"},
 		"Watch":        {path: "/api/v1/namespaces/team/pods?watch=1&timeoutSeconds=1", atHub: true},
 		"Events":       {path: "/api/v1/namespaces/team/events"},
 		"Get":          {path: podURL},
 		"Log":          {path: logURL},
-		"Exec":         {path: podURL + "/exec?command=true", header: webSocket},
+		"Exec":         {path: podURL + "/exec?command=true", header: upgrade},
 		"Delete":       {method: http.MethodDelete, path: podURL},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,6 @@ func measured(t *testing.T, name string, labels prometheus.Labels) float64 {
 // TestRequestsAreCounted: each answer counts once, by its route and its code, also an answer that refuses.
 func TestRequestsAreCounted(t *testing.T) {
 	const list = "/api/v1/namespaces/team/pods"
-	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", headerProtocol, "v5.channel.k8s.io"}
 	nobody := func(w *world) { w.handler().limits.ofAll, w.handler().listing.ofAll = 0, 0 }
 	exec := func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/exec") {

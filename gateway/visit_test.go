@@ -92,7 +92,6 @@ func namedHub(w http.ResponseWriter, r *http.Request) {
 func TestEveryAccessIsLogged(t *testing.T) {
 	const exec = podURL + "/exec?container=node&command=echo&command=" + secretArgument
 	const gone = "/api/v1/namespaces/team/pods/" + gonePod + "/log"
-	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", headerProtocol, "v5.channel.k8s.io"}
 	at := func(suffix string, answer http.HandlerFunc) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasSuffix(r.URL.Path, suffix) {

@@ -246,7 +246,7 @@ func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credenti
 	many := utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: tlsConfig, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleFor,
 	})
-	one := onlyHTTP1(tlsConfig)
+	one := forUpgrades(tlsConfig)
 	made := &worker{
 		name: v1alpha1.ClusterName(object.Name), clusterID: object.Status.ClusterID, fingerprint: credentials.Fingerprint, base: base, timeout: timeout,
 		ready: make(chan struct{}), close: many.CloseIdleConnections,
@@ -263,8 +263,15 @@ func newWorker(object *v1alpha1.WorkerCluster, credentials *kubeconfigs.Credenti
 	return made, err
 }
 
-// onlyHTTP1 returns a transport for requests that become connections of their own. Only HTTP/1.1 has such.
-func onlyHTTP1(config *tls.Config) *http.Transport {
+// forUpgrades returns a transport for requests that become connections of their own. Only HTTP/1.1 has such.
+func forUpgrades(config *tls.Config) *http.Transport {
+	one := overHTTP1(config)
+	one.ResponseHeaderTimeout, one.DisableKeepAlives = upgradeTimeout, true
+	return one
+}
+
+// overHTTP1 returns a transport without HTTP/2.
+func overHTTP1(config *tls.Config) *http.Transport {
 	config = config.Clone()
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -273,7 +280,6 @@ func onlyHTTP1(config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		TLSClientConfig: config, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
-		ResponseHeaderTimeout: upgradeTimeout, DisableKeepAlives: true,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 }
