@@ -7,19 +7,12 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/cmd/describe"
-
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
 
-type describeOptions struct {
-	streams
-	factory          *Factory
-	managerNamespace string
-	joblogs.Options
-}
+type describeOptions struct{ jobOptions }
 
 func newDescribe(f *Factory, s streams) *cobra.Command {
-	o := describeOptions{streams: s, factory: f}
+	o := describeOptions{jobOptions{streams: s, factory: f}}
 	cmd := &cobra.Command{
 		Use:   "describe TRAINJOB",
 		Short: "Print a TrainJob, and what has happened to it on the hub and on its worker",
@@ -36,10 +29,7 @@ hub, with your rights on the hub.
 }
 
 func (o *describeOptions) run(cmd *cobra.Command, name string) error {
-	if err := o.factory.setJob(&o.Options, name); err != nil {
-		return err
-	}
-	_, kubectl, err := o.factory.place(cmd.Context(), o.managerNamespace, o.ErrOut, &o.Options)
+	_, kubectl, err := o.place(cmd.Context(), name)
 	if err != nil {
 		return err
 	}

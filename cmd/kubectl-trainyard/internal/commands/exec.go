@@ -15,8 +15,6 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	clientexec "k8s.io/client-go/util/exec"
 	"k8s.io/kubectl/pkg/cmd/exec"
-
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
 
 const execExamples = `  # A shell on the first node of a job
@@ -26,15 +24,12 @@ const execExamples = `  # A shell on the first node of a job
   kubectl trainyard exec llama-finetune --node 1 -- nvidia-smi`
 
 type execOptions struct {
-	streams
-	factory          *Factory
-	managerNamespace string
-	joblogs.Options
+	jobOptions
 	stdin, tty bool
 }
 
 func newExec(f *Factory, s streams) *cobra.Command {
-	o := execOptions{streams: s, factory: f}
+	o := execOptions{jobOptions: jobOptions{streams: s, factory: f}}
 	cmd := &cobra.Command{
 		Use:   "exec TRAINJOB -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a container of a TrainJob",
@@ -70,10 +65,7 @@ of the worker has to allow it.`,
 }
 
 func (o *execOptions) run(ctx context.Context, name string, command []string) error {
-	if err := o.factory.setJob(&o.Options, name); err != nil {
-		return err
-	}
-	place, kubectl, err := o.factory.place(ctx, o.managerNamespace, o.ErrOut, &o.Options)
+	place, kubectl, err := o.place(ctx, name)
 	if err != nil {
 		return err
 	}

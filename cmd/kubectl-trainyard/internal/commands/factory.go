@@ -9,18 +9,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -128,13 +124,6 @@ func (f *Factory) Hub() (*hub.Hub, error) {
 	return hub.New(config, f.Context())
 }
 
-// setJob sets the job that a command is about.
-func (f *Factory) setJob(o *joblogs.Options, name string) error {
-	namespace, err := f.Namespace()
-	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, f.Context()
-	return err
-}
-
 // jobLogs returns the clients that package joblogs needs. warnings is where the warnings of a gateway go: it names the
 // workers that do not answer, and says what it knows of logs that are kept.
 func (f *Factory) jobLogs(managerNamespace string, warnings io.Writer) (joblogs.Clients, error) {
@@ -171,40 +160,6 @@ func jobLogsOf(config *rest.Config) (joblogs.Clients, error) {
 	}
 	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}, Config: config}, nil
 }
-
-// place finds the pods of a job, and returns a factory with which kubectl's own commands work there.
-func (f *Factory) place(ctx context.Context, managerNamespace string, warnings io.Writer, o *joblogs.Options) (*joblogs.Place, cmdutil.Factory, error) {
-	clients, err := f.jobLogs(managerNamespace, warnings)
-	if err != nil {
-		return nil, nil, err
-	}
-	place, err := joblogs.Find(ctx, clients, *o)
-	if err != nil {
-		return nil, nil, err
-	}
-	there := f.flags.WithWrapConfigFn(func(*rest.Config) *rest.Config {
-		config := rest.CopyConfig(place.Config)
-		config.Wrap(endWith(ctx))
-		return config
-	})
-	return place, cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(there)), nil
-}
-
-// endWith ends requests with ctx. Those of kubectl's commands have no context that ends with Ctrl-C.
-func endWith(ctx context.Context) transport.WrapperFunc {
-	return func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			until, end := context.WithCancel(r.Context())
-			context.AfterFunc(ctx, end)
-			return next.RoundTrip(r.WithContext(until))
-		})
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // streams are the plugin's input and output, and what several commands print.
 type streams struct {

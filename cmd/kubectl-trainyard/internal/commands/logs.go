@@ -26,15 +26,10 @@ const logsExamples = `  # What the first node of a job has printed
   # What the download of the model says
   kubectl trainyard logs llama-finetune --step model-initializer`
 
-type logsOptions struct {
-	streams
-	factory          *Factory
-	managerNamespace string
-	joblogs.Options
-}
+type logsOptions struct{ jobOptions }
 
 func newLogs(f *Factory, s streams) *cobra.Command {
-	o := logsOptions{streams: s, factory: f, Options: joblogs.Options{Tail: -1}}
+	o := logsOptions{jobOptions{streams: s, factory: f, Options: joblogs.Options{Tail: -1}}}
 	cmd := &cobra.Command{
 		Use:   "logs TRAINJOB",
 		Short: "Print the log of a TrainJob",
@@ -111,10 +106,7 @@ func validateNode(o *joblogs.Options) error {
 }
 
 func (o *logsOptions) run(ctx context.Context, name string) error {
-	if err := o.factory.setJob(&o.Options, name); err != nil {
-		return err
-	}
-	clients, err := o.factory.jobLogs(o.managerNamespace, o.ErrOut)
+	clients, err := o.clients(name)
 	if err != nil {
 		return err
 	}

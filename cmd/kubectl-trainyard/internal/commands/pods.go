@@ -8,7 +8,6 @@ import (
 	"k8s.io/kubectl/pkg/cmd/get"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
 
 const podsExamples = `  # The pods of a job, and the worker that runs them
@@ -18,15 +17,12 @@ const podsExamples = `  # The pods of a job, and the worker that runs them
   kubectl trainyard pods llama-finetune -o wide -w`
 
 type podsOptions struct {
-	streams
-	factory          *Factory
-	managerNamespace string
-	joblogs.Options
+	jobOptions
 	get *get.GetOptions
 }
 
 func newPods(f *Factory, s streams) *cobra.Command {
-	o := podsOptions{streams: s, factory: f, get: get.NewGetOptions(displayName, s.IOStreams)}
+	o := podsOptions{jobOptions: jobOptions{streams: s, factory: f}, get: get.NewGetOptions(displayName, s.IOStreams)}
 	cmd := &cobra.Command{
 		Use:   "pods TRAINJOB",
 		Short: "Print the pods of a TrainJob",
@@ -46,10 +42,7 @@ The pods of a job that Trainyard has dispatched are read through the gateway of 
 }
 
 func (o *podsOptions) run(cmd *cobra.Command, name string) error {
-	if err := o.factory.setJob(&o.Options, name); err != nil {
-		return err
-	}
-	place, kubectl, err := o.factory.place(cmd.Context(), o.managerNamespace, o.ErrOut, &o.Options)
+	place, kubectl, err := o.place(cmd.Context(), name)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,16 @@
 // With it, each change of the TrainJob or of a pod makes a new snapshot (watch.go), and a goroutine for each node
 // (follow.go) prints from it.
 //
+// Find says where the pods of a job are, for commands that do something else with them (place.go).
+//
 // If a stream ends while its container runs, it was cut off, for instance by a restart of the API server. It is opened
 // again, and printed lines are skipped by their times. So the streams always have times, which are removed (stamp.go).
 //
 // Watch out:
 //
 //   - The pods of a job that this cluster does not run are on a worker. They are read through the gateway of the hub
-//     (Clients.Gateway), which shows the pods of the present attempt.
+//     (Clients.Gateway), which shows the pods of the present attempt. When they are gone, a list with a label has those of
+//     the last attempt whose logs are in the log archive (snapshot.kept), and nothing of their state.
 //   - The RBAC of the cluster decides who may read logs, and for pods on workers the RBAC of the hub.
 //   - The JobSet is read if the user may read it and it is on this cluster. Without it, it is not known how many nodes a
 //     step has and what it waits for.
