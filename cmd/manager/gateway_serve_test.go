@@ -4,20 +4,12 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -41,16 +33,7 @@ func TestDefaultWorkerTimeout(t *testing.T) {
 func serveAsGateway(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	dir := t.TempDir()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check.Must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gateway"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	check.Must(t, err)
-	key, err := x509.MarshalPKCS8PrivateKey(private)
-	check.Must(t, err)
-	for name, block := range map[string]*pem.Block{webhookserver.CertFile: {Type: "CERTIFICATE", Bytes: signed}, webhookserver.KeyFile: {Type: "PRIVATE KEY", Bytes: key}} {
-		check.Must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
+	mount(t, dir, newAuthority(t).secret(t, time.Now().Add(time.Hour)))
 	address, ended := make(chan string, 1), make(chan error, 1)
 	log := funcr.NewJSON(func(line string) {
 		said := struct{ Msg, Address string }{}

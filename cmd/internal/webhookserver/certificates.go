@@ -36,7 +36,8 @@ const clockSkew = time.Hour
 // Certificates are the certificates that processes make, with cert-controller's rotator. The first replica puts an
 // authority and a certificate into the Secret. Each replica writes the authority into the webhook configurations. The
 // rotator renews both 90 days before they end. This type copies the certificate and the authority from the Secret to
-// files, from which the server reloads the certificate. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
+// files, from which the server reloads the certificate. A mounted Secret would work too, but a kubelet needs a minute or
+// more to update it.
 type Certificates struct {
 	service types.NamespacedName
 	// configuration is the name of the webhook configurations. Empty: there are none to write the authority into.
@@ -120,8 +121,8 @@ func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // addNames replaces a certificate that lacks a name of this server, by the same authority. The rotator would look only at
-// the first name. This is done once, at the start: with every change of the Secret, replicas of which one has other names,
-// as in a rolling update, would replace each other's certificates.
+// the first name. It looks once, at the start. In a rolling update replicas have different names: if they looked at each
+// change of the Secret, they would replace each other's certificates.
 func (c *Certificates) addNames(ctx context.Context, mgr ctrl.Manager, r *rotator.CertRotator) error {
 	if len(c.names) == 0 {
 		return nil
