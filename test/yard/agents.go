@@ -245,7 +245,7 @@ func (y *Yard) deployManager(ctx context.Context) error {
 	err := y.Hub.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/hub"), func(d *appsv1.Deployment) {
 		d.Spec.Replicas = ptr.To[int32](1) // So that the probes and metrics below come from the manager that works.
 		container := &d.Spec.Template.Spec.Containers[0]
-		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, patientLease, y.options.ManagerArgs)
+		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s", slowWorkers}, patientLease, y.options.ManagerArgs)
 	})
 	if err != nil {
 		return err

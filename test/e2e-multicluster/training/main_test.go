@@ -24,6 +24,7 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -70,7 +71,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 		KindWorkers: map[string]int{east: 1},
 		KindMounts:  map[string]string{checkpoints: onNodes},
 		KindImages:  []string{trainImage},
-		Progress:    yard.Print,
+		Progress:    yard.Print, Gateway: true,
 	})
 	if err != nil {
 		return stop, err
@@ -102,14 +103,14 @@ var (
 func TestTraining(t *testing.T) {
 	installRuntime(t)
 	y.Cordon(t, west, true)
-	undisturbed := submit(t, "undisturbed")
+	undisturbed := submit(t, metav1.NamespaceDefault, "undisturbed")
 	placedOn(t, undisturbed, east)
 	if nodes := nodesOf(t, east, undisturbed); len(nodes) != 2 {
 		t.Errorf("the pods run on %q, want two nodes", nodes)
 	}
 	want := weights(t, east, undisturbed)
 
-	disturbed := submit(t, "disturbed")
+	disturbed := submit(t, metav1.NamespaceDefault, "disturbed")
 	placedOn(t, disturbed, east)
 	reachesCheckpoint(t, east, disturbed, 60)
 	killed := killNode(t, disturbed)
@@ -146,8 +147,8 @@ func sample(t *testing.T) []*unstructured.Unstructured {
 	return objects
 }
 
-// submit creates the TrainJob of the sample under another name.
-func submit(t *testing.T, name string) *trainer.TrainJob {
+// sampleJob returns the TrainJob of the sample.
+func sampleJob(t *testing.T) *trainer.TrainJob {
 	t.Helper()
 	job := &trainer.TrainJob{}
 	for _, object := range sample(t) {
@@ -155,10 +156,17 @@ func submit(t *testing.T, name string) *trainer.TrainJob {
 			check.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, job))
 		}
 	}
-	job.Name = name
-	if job.Spec.Trainer.NumNodes == nil || *job.Spec.Trainer.NumNodes != 2 {
+	if ptr.Deref(job.Spec.Trainer.NumNodes, 0) != 2 {
 		t.Fatalf("the sample has %d nodes, want 2", ptr.Deref(job.Spec.Trainer.NumNodes, 0))
 	}
+	return job
+}
+
+// submit creates the TrainJob of the sample in a namespace, under another name.
+func submit(t *testing.T, namespace, name string) *trainer.TrainJob {
+	t.Helper()
+	job := sampleJob(t)
+	job.Namespace, job.Name = namespace, name
 	if err := y.Hub.Create(t.Context(), job); err != nil {
 		t.Fatalf("create TrainJob: %v", err)
 	}
