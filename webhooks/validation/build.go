@@ -25,6 +25,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	jobsetconstants "sigs.k8s.io/jobset/pkg/constants"
 
+	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
@@ -33,25 +34,47 @@ const fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 
 const jobSetKind = "JobSet"
 
-// built returns the JobSet that the framework makes from a TrainJob and a runtime, ready to apply. nil: it makes none.
-func (c *Checker) built(ctx context.Context, job *trainer.TrainJob, r *Runtime) (*unstructured.Unstructured, error) {
+// built is what the framework makes from a TrainJob and a runtime.
+type built struct {
+	// jobSet is ready to apply.
+	jobSet *unstructured.Unstructured
+	// others are made with it: the hostfile of MPI and its keys, for example.
+	others []dependencies.Object
+}
+
+// build returns what the framework makes from a TrainJob and a runtime. nil: it makes no JobSet.
+func (c *Checker) build(ctx context.Context, job *trainer.TrainJob, r *Runtime) (*built, error) {
 	ctx = context.WithValue(ctx, runtimeKey{}, r)
 	objects, err := c.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
 	if err != nil {
 		return nil, err
 	}
+	var all built
 	for _, object := range objects {
-		if named, ok := object.(interface{ GetKind() *string }); !ok || ptr.Deref(named.GetKind(), "") != jobSetKind {
+		named, ok := object.(interface {
+			GetKind() *string
+			GetName() *string
+		})
+		if !ok {
+			continue
+		}
+		if kind := ptr.Deref(named.GetKind(), ""); kind != jobSetKind {
+			all.others = append(all.others, dependencies.Object{Kind: dependencies.Kind(kind), Name: ptr.Deref(named.GetName(), "")})
 			continue
 		}
 		content, err := json.Marshal(object)
 		if err != nil {
 			return nil, fmt.Errorf("encode JobSet: %w", err)
 		}
-		jobSet := &unstructured.Unstructured{}
-		return jobSet, json.Unmarshal(content, jobSet)
+		all.jobSet = &unstructured.Unstructured{}
+		if err := json.Unmarshal(content, all.jobSet); err != nil {
+			return nil, fmt.Errorf("decode JobSet: %w", err)
+		}
 	}
-	return nil, nil
+	if all.jobSet == nil {
+		return nil, nil
+	}
+	return &all, nil
 }
 
 // apply applies a JobSet like the controller, but as a dry run. It returns what the API server would store.

@@ -35,17 +35,28 @@ const (
 
 // DryRun sends the objects of a new TrainJob to the API server as a dry run. A check that is not possible becomes a
 // warning: an outage must not block users, and the controller reports the same faults later. The pods are what admission
-// makes of one pod of each replicated job; pods that could not be checked are not among them.
-func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Runtime) ([]trainjobs.AdmittedPod, Result) {
+// makes of one pod of each replicated job; pods that could not be checked are not among them. on says whether what the
+// pods name must be there.
+func (c *Checker) DryRun(
+	ctx context.Context, job *trainer.TrainJob, r *Runtime, on OnMissing,
+) ([]trainjobs.AdmittedPod, Result) {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
-	jobSet, found := c.tryBuild(ctx, job, r)
-	if jobSet == nil {
+	made, found := c.tryBuild(ctx, job, r)
+	if made == nil {
 		return nil, found
 	}
+	var missing Result
+	var reads sync.WaitGroup
+	reads.Go(func() {
+		defer logPanic(ctx)
+		missing = c.dependencies(ctx, job, made, on)
+	})
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{})
-	pods, tried := c.tryNew(ctx, job, asNew(jobSet, err == nil))
+	pods, tried := c.tryNew(ctx, job, asNew(made.jobSet, err == nil))
+	reads.Wait()
 	found.Add(tried)
+	found.Add(missing)
 	return pods, found
 }
 
@@ -53,10 +64,11 @@ func (c *Checker) DryRun(ctx context.Context, job *trainer.TrainJob, r *Runtime)
 func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
-	jobSet, found := c.tryBuild(ctx, job, r)
-	if jobSet == nil {
+	made, found := c.tryBuild(ctx, job, r)
+	if made == nil {
 		return found
 	}
+	jobSet := made.jobSet
 	existing := &jobsetv1alpha2.JobSet{}
 	err := c.live.Get(ctx, client.ObjectKeyFromObject(job), existing)
 	switch {
@@ -75,25 +87,23 @@ func (c *Checker) DryRunChange(ctx context.Context, job *trainer.TrainJob, r *Ru
 }
 
 // tryBuild makes the JobSet. nil: the result says why there is none.
-func (c *Checker) tryBuild(
-	ctx context.Context, job *trainer.TrainJob, r *Runtime,
-) (jobSet *unstructured.Unstructured, found Result) {
+func (c *Checker) tryBuild(ctx context.Context, job *trainer.TrainJob, r *Runtime) (made *built, found Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			jobSet, found = nil, Result{Faults: []Fault{panicked(ctx, p, job, r)}}
+			made, found = nil, Result{Faults: []Fault{panicked(ctx, p, job, r)}}
 		}
 	}()
-	jobSet, err := c.built(ctx, job, r)
+	made, err := c.build(ctx, job, r)
 	switch {
 	case err == nil:
-		found = processWarnings(job, jobSet)
+		found = processWarnings(job, made)
 	case isRefusal(err) || !isOutage(err):
 		detail := fmt.Sprintf("the runtime framework cannot make a JobSet of %s and this TrainJob: %v", r, err)
 		found.Faults = []Fault{{Rule: ruleBuild, Err: invalid(runtimeRefPath.Child("name"), detail)}}
 	default:
 		found.Warn("cannot check the JobSet: %v", err)
 	}
-	return jobSet, found
+	return made, found
 }
 
 // tryNew sends a new JobSet, and a pod of each of its replicated jobs.

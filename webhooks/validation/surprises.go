@@ -11,7 +11,6 @@ import (
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -143,11 +142,11 @@ func isTrainer(step *jobsetv1alpha2.ReplicatedJob) bool {
 // processWarnings warns of nodes with several GPUs on which torchrun starts another number of processes. The torch
 // policy counts processes from spec.trainer.resourcesPerNode alone if the job has it, and without GPUs there it counts
 // CPUs, or one. The GPUs of the runtime stay, and most of them have no process.
-func processWarnings(job *trainer.TrainJob, built *unstructured.Unstructured) (found Result) {
-	if built == nil || job.Spec.Trainer != nil && job.Spec.Trainer.NumProcPerNode != nil {
+func processWarnings(job *trainer.TrainJob, made *built) (found Result) {
+	if made == nil || job.Spec.Trainer != nil && job.Spec.Trainer.NumProcPerNode != nil {
 		return found // The job's user has decided.
 	}
-	jobSet, err := typed(built)
+	jobSet, err := typed(made.jobSet)
 	if err != nil {
 		return found // The dry run says so.
 	}

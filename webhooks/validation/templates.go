@@ -28,11 +28,11 @@ const jobSetWebhook = `admission webhook "vjobset.kb.io" denied the request: `
 // on the hub. So quotas, Pod Security, service accounts and policies of the hub do not count: a PodTemplate is validated
 // like a pod, but no admission plugin treats it as a pod.
 func (c *Checker) DryRunOnHub(ctx context.Context, job *trainer.TrainJob, r *Runtime) Result {
-	unnamed, found := c.tryBuild(ctx, job, r)
-	if unnamed == nil {
+	made, found := c.tryBuild(ctx, job, r)
+	if made == nil {
 		return found
 	}
-	sent := asNew(unnamed, true)
+	sent := asNew(made.jobSet, true)
 	answer, err := c.apply(ctx, sent)
 	if err != nil {
 		var notTyped error

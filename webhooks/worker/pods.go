@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // podsPath is the path for questions about the pods of a TrainJob.
@@ -44,7 +45,8 @@ func (p *podsAnswerer) Handle(ctx context.Context, request admission.Request) ad
 	}
 	job.Namespace = request.Namespace
 	start := p.validator.clock.Now()
-	pods, found, err := p.validator.created(ctx, job)
+	// The hub keeps the answer for all jobs with such pods, and these may name other Secrets in their environment.
+	pods, found, err := p.validator.created(ctx, job, validation.IgnoreMissing)
 	warnings, err := p.validator.answer(ctx, job, found, start, err)
 	if err != nil {
 		return refused(err, warnings)

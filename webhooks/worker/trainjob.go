@@ -22,6 +22,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
@@ -56,7 +57,7 @@ func (v *TrainJobValidator) ValidateCreate(ctx context.Context, job *trainer.Tra
 		return nil, nil // The webhook of pods.go has checked it.
 	}
 	start := v.clock.Now()
-	_, found, err := v.created(ctx, job)
+	_, found, err := v.created(ctx, job, onMissing(job))
 	return v.answer(ctx, job, found, start, err)
 }
 
@@ -76,8 +77,20 @@ func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (
 	return nil, nil
 }
 
+// onMissing says what is done about a job whose Secret, say, is not there. The copy of a hub is refused: another worker
+// may have the Secret, and the hub asks again later. For other jobs, whose users may apply the Secret next, Kubernetes
+// lets the pods wait, and so does the agent.
+func onMissing(job *trainer.TrainJob) validation.OnMissing {
+	if job.Labels[v1alpha1.LabelHub] != "" {
+		return validation.RefuseMissing
+	}
+	return validation.WarnOfMissing
+}
+
 // created also returns what admission makes of the job's pods.
-func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) ([]trainjobs.AdmittedPod, validation.Result, error) {
+func (v *TrainJobValidator) created(
+	ctx context.Context, job *trainer.TrainJob, on validation.OnMissing,
+) ([]trainjobs.AdmittedPod, validation.Result, error) {
 	found := validation.TTLResult(job)
 	if kinds := v.checker.KindFaults(job); len(kinds) > 0 {
 		found.Faults = append(found.Faults, kinds...)
@@ -92,7 +105,7 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 	if len(found.Faults) > 0 || trainjobutil.IsManagedByExternalController(job) {
 		return nil, found, nil
 	}
-	pods, tried := v.checker.DryRun(ctx, job, r)
+	pods, tried := v.checker.DryRun(ctx, job, r, on)
 	found.Add(tried)
 	found.Add(v.checker.Surprises(job, r))
 	found.Add(v.checker.ServiceSurprise(ctx, job, r))
