@@ -17,7 +17,7 @@ import (
 
 // Files are the folders of what a worker gets. Their kustomizations refer to no other folder.
 //
-//go:embed admission crd/worker namespace webhook worker worker-agent worker-exec worker-logs
+//go:embed admission crd/worker namespace webhook worker worker-agent worker-exec worker-logs worker-lookup
 var Files embed.FS
 
 // The kustomizations that are whole.
@@ -29,6 +29,8 @@ const (
 	// WorkerExec are the rights by which users of the gateway execute commands in pods of their jobs, attach to them and
 	// forward ports, with a policy that says in which namespaces.
 	WorkerExec = "worker-exec"
+	// WorkerLookup are the rights by which the hub looks for what the pods of jobs name.
+	WorkerLookup = "worker-lookup"
 	// WorkerAgent is the agent with its rights, CRDs and webhooks, and the admission policies.
 	WorkerAgent = "worker-agent"
 )

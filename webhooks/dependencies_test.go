@@ -346,7 +346,7 @@ func TestRightsToLookAreMissing(t *testing.T) {
 		j.Spec.Trainer.Env = []corev1.EnvVar{envFromSecret("HF_TOKEN", "hf-token", "token", false)}
 	}))
 	check.Equal(t, nil, err, "refused because the agent lacks rights")
-	want := `cannot check whether Secret "hf-token" is there: get Secret "hf-token": secrets "hf-token" is forbidden: User "nobody" cannot get `
+	want := `cannot check whether it is there: get Secret "hf-token": secrets "hf-token" is forbidden: User "nobody" cannot get `
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], want) {
 		t.Errorf("warnings %q", warnings)
 	}

@@ -16,8 +16,7 @@ import (
 // Kind is the kind of an object, in the words of Kubernetes.
 type Kind string
 
-// The kinds of objects that pods name. ClusterTrustBundles, PriorityClasses and RuntimeClasses belong to the cluster, all
-// others to the namespace of the pod.
+// The kinds of objects that pods name.
 const (
 	Secret                Kind = "Secret"
 	ConfigMap             Kind = "ConfigMap"
@@ -30,6 +29,11 @@ const (
 	RuntimeClass          Kind = "RuntimeClass"
 	ClusterTrustBundle    Kind = "ClusterTrustBundle"
 )
+
+// OfCluster says whether objects of the kind belong to the cluster. Others belong to the namespace of the pod.
+func (k Kind) OfCluster() bool {
+	return k == PriorityClass || k == RuntimeClass || k == ClusterTrustBundle
+}
 
 // Object is the name of an object.
 type Object struct {

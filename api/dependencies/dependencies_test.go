@@ -176,16 +176,18 @@ func TestMissing(t *testing.T) {
 		reference(Secret, "there", "b", "env C", Required), reference(Secret, "there", "c", "env D", Optional),
 		text, reference(ConfigMap, "c", "binary", "volume v", Required),
 		reference(PersistentVolumeClaim, "leaving", "", "volume d", Required), reference(Secret, "leaving", "", "envFrom", Required),
-		reference(PersistentVolumeClaim, "unread", "", "volume e", Required), reference(Secret, "registry", "", "imagePullSecrets", ForImages),
+		reference(PersistentVolumeClaim, "unread", "", "volume e", Required), reference(PriorityClass, "gold", "", "priorityClassName", Required),
+		reference(Secret, "registry", "", "imagePullSecrets", ForImages),
 	}
 	states := map[Object]State{
 		{Secret, "gone"}: {Absent: true}, {Secret, "there"}: {Keys: sets.New("a")}, {Secret, "registry"}: {Absent: true},
 		{ConfigMap, "c"}: {Keys: sets.New("binary"), TextKeys: sets.New[string]()}, {Secret, "leaving"}: {Deleting: true},
-		{PersistentVolumeClaim, "leaving"}: {Deleting: true},
+		{PersistentVolumeClaim, "leaving"}: {Deleting: true}, {PriorityClass, "gold"}: {Absent: true},
 	}
 	want := `Secret "gone" is not in namespace "team-a", and env A of step node needs it; Secret "there" has no key "b", which env B of ` +
 		`step node needs; ConfigMap "c" has no key "binary", which env B of step node needs; PersistentVolumeClaim "leaving" is being ` +
-		`deleted from namespace "team-a", and volume d of step node needs it`
+		`deleted from namespace "team-a", and volume d of step node needs it; PriorityClass "gold" is not there, and priorityClassName ` +
+		`of step node needs it`
 	check.Equal(t, want, Words(Missing(references, Required, states), "team-a"), "what is missing")
 	want = `Secret "registry" is not in namespace "team-a", and imagePullSecrets of step node needs it`
 	check.Equal(t, want, Words(Missing(references, ForImages, states), "team-a"), "what is missing to pull images")

@@ -95,6 +95,8 @@ func (l Lack) words(namespace string) string {
 		return fmt.Sprintf("%s has no key %q, which %s needs", object, cut(l.key), by)
 	case l.deleting:
 		return fmt.Sprintf("%s is being deleted from namespace %q, and %s needs it", object, namespace, by)
+	case l.reference.Kind.OfCluster():
+		return fmt.Sprintf("%s is not there, and %s needs it", object, by)
 	}
 	return fmt.Sprintf("%s is not in namespace %q, and %s needs it", object, namespace, by)
 }

@@ -10,10 +10,12 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
@@ -52,6 +54,8 @@ type wiring struct {
 	nominator *nomination.Reconciler
 	// logs is nil without an archive of logs.
 	logs *logarchive.Archive
+	// references are what the pods of a copy name, nil without --lookup.
+	references func(context.Context, *unstructured.Unstructured) ([]dependencies.Reference, error)
 }
 
 // addControllers makes the parts of the manager, connects them and adds them to mgr.
@@ -93,6 +97,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	}
 	more, err := w.logControllers()
 	if err != nil {
+		return err
+	}
+	if err := w.addLookup(ctx); err != nil {
 		return err
 	}
 	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)

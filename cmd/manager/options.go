@@ -53,6 +53,7 @@ type options struct {
 	table               accelerators.Table
 	kueueDispatcher     bool
 	kueueAdmissionCheck bool
+	lookup              bool
 	clusterProfiles     clusterProfileOptions
 	archive             archiveOptions
 	logArchive          logArchiveOptions
@@ -135,6 +136,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.kueueAdmissionCheck, "kueue-admission-check", o.kueueAdmissionCheck,
 		"Decide about the jobs with quota of the hub's Kueue whose ClusterQueue has an AdmissionCheck with controllerName: "+
 			kueue.CheckController+". It takes Kueue on the hub, and the rights of config/kueue-admission-check.")
+	fs.BoolVar(&o.lookup, "lookup", o.lookup,
+		"Look on workers for the Secrets, ConfigMaps, claims, accounts and classes that the pods of a job name, before a copy "+
+			"is sent. It takes the rights of config/worker-lookup on the worker. The worker's agent looks without that.")
 	o.clusterProfiles.addFlags(fs)
 	o.archive.addFlags(fs)
 	o.logArchive.addFlags(fs)

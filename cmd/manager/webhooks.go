@@ -54,9 +54,7 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	hub, err := hubwebhooks.New(ctx, hubwebhooks.Options{
 		ManagedBy: w.options.managedBy, Protected: w.options.protected,
 		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.NewReviewer(w.placer),
-		NewRuntimes: func(ctx context.Context, c client.Client, i client.FieldIndexer) (map[string]trainerruntime.Runtime, error) {
-			return trainercore.New(ctx, c, i, nil)
-		},
+		NewRuntimes: newRuntimes,
 	})
 	if err != nil {
 		return err
@@ -64,6 +62,11 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	return w.mgr.Add(&webhookRunner{
 		options: &w.options.webhooks, config: config, scheme: w.mgr.GetScheme(), webhooks: hub, log: w.log.WithName("webhooks"),
 	})
+}
+
+// newRuntimes makes the runtime framework of the trainer module.
+func newRuntimes(ctx context.Context, c client.Client, i client.FieldIndexer) (map[string]trainerruntime.Runtime, error) {
+	return trainercore.New(ctx, c, i, nil)
 }
 
 // webhookRunner serves the webhooks with a controller manager of their own. An error of the main controller manager

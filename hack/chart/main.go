@@ -67,6 +67,7 @@ var parts = []part{
 	{from: "worker", when: worker},
 	{from: "worker-logs", when: "and " + worker + " .Values.worker.logs"},
 	{from: "worker-exec", when: "and " + worker + " .Values.worker.exec"},
+	{from: "worker-lookup", when: "and " + worker + " .Values.worker.lookup"},
 	{from: "kueue-dispatcher/worker", when: "and " + worker + " .Values.worker.kueue.dispatcher"},
 	{from: "worker-kueue", when: "and " + worker + " .Values.worker.kueue.quota"},
 	{from: "admission", when: "and (or " + worker + " " + agent + ") .Values.admissionPolicies.enabled"},

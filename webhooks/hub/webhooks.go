@@ -15,7 +15,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
@@ -89,7 +88,7 @@ func New(ctx context.Context, opts Options) (*Webhooks, error) {
 	}
 	checker, err := validation.New(ctx, validation.Options{
 		Client: cachedClient{Client: opts.DryRuns, reader: opts.Reader}, Live: opts.Live,
-		NewRuntimes: opts.NewRuntimes, Framework: emptyCluster{opts.DryRuns},
+		NewRuntimes: opts.NewRuntimes, Framework: validation.EmptyCluster{Client: opts.DryRuns},
 	})
 	if err != nil {
 		return nil, err
@@ -298,15 +297,3 @@ func (c cachedClient) Get(ctx context.Context, key client.ObjectKey, object clie
 func (c cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return c.reader.List(ctx, list, opts...)
 }
-
-// emptyCluster has no objects. The runtime framework looks for earlier objects of the job. There are none on the hub,
-// so the manager needs no right to read Secrets or ConfigMaps of users.
-type emptyCluster struct{ client.Client }
-
-// Get finds nothing.
-func (emptyCluster) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-}
-
-// List finds nothing.
-func (emptyCluster) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }

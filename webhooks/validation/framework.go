@@ -16,6 +16,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -78,6 +79,18 @@ func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 func (onPaper) Apply(context.Context, apiruntime.ApplyConfiguration, ...client.ApplyOption) error {
 	return nil
 }
+
+// EmptyCluster has no objects. The runtime framework looks for earlier objects of the job. There are none on the hub, so
+// the manager needs no right to read Secrets or ConfigMaps of users.
+type EmptyCluster struct{ client.Client }
+
+// Get finds nothing.
+func (EmptyCluster) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// List finds nothing.
+func (EmptyCluster) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // noIndexes is for a framework that only builds. Only a controller needs indexes.
 type noIndexes struct{}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/accelerators"
@@ -33,7 +34,7 @@ import (
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
 // Options of a mirror. All but Collector, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
-// Budget, Trials and Accelerators are required.
+// Budget, Trials, References and Accelerators are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -79,6 +80,9 @@ type Options struct {
 	Budget *Budget
 	// Trials has the questions whether workers take the copies of jobs that wait. Nil: there are none.
 	Trials *Trials
+	// References returns what the pods of a copy name, by the runtime that the hub has. The mirror looks for it on a worker
+	// that permits that. Nil: it does not look.
+	References func(ctx context.Context, copy *unstructured.Unstructured) ([]dependencies.Reference, error)
 }
 
 // Collector does on one worker what is to be done beside the attempts that are on record. Package garbagecollection has
@@ -108,7 +112,11 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	if options.JobSetMissing == nil {
 		options.JobSetMissing = func() string { return "" }
 	}
-	return &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
+	r := &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
+	if options.References != nil {
+		r.names = &names{references: options.References, connection: options.Worker, clock: options.Clock}
+	}
+	return r
 }
 
 // JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything

@@ -20,8 +20,13 @@ func (r refusal) Error() string { return string(r) }
 // isRefusal is true if err is an answer about this object that will not change soon: the worker's admission, quota,
 // RBAC or schema said no. Timeouts, throttling, server errors and expired credentials say nothing about the object.
 func isRefusal(err error) bool {
+	return isOwnRefusal(err) || answers.Of(err).IsRefusal()
+}
+
+// isOwnRefusal is true if err is the manager's own reason, which no cache of the worker can be late for.
+func isOwnRefusal(err error) bool {
 	var own refusal
-	return errors.As(err, &own) || answers.Of(err).IsRefusal()
+	return errors.As(err, &own)
 }
 
 // isFault is true if the worker says that something is wrong with it: an admission webhook cannot be called, say.

@@ -68,15 +68,19 @@ type creator struct {
 	unsent       func(key string) bool
 	trials       *Trials
 	creations    *creations
-	verifier     *verifier
-	search       *search
-	kueue        *workerKueue
-	mender       *mender
-	reporter     *reporter
-	events       *announcer
+	// names is nil if nobody looks for what pods name.
+	names    *names
+	verifier *verifier
+	search   *search
+	kueue    *workerKueue
+	mender   *mender
+	reporter *reporter
+	events   *announcer
 	// runtimeName is the name of the job's runtime on the worker, once propagate has made sure of it. Empty: as on the
 	// hub.
 	runtimeName string
+	// ownRuntime is true if the runtime on the worker may differ from the hub's: it did not come from here, or stays as it is.
+	ownRuntime bool
 }
 
 // create brings to the worker what the copy needs, and creates the copy. It retries all errors but a refusal.
@@ -117,13 +121,17 @@ func (c *creator) create(ctx context.Context) (time.Duration, error) {
 	return c.createFailed(ctx, cmp.Or(c.attempt.creation.failures.gaveUp, err))
 }
 
-// prepare brings to the worker what the copy needs, and returns the job's policy, nil if it has none.
+// prepare brings to the worker what the copy needs, and looks for what is never brought. It returns the job's policy, nil
+// if it has none.
 func (c *creator) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error) {
 	policy, err := c.policy(ctx, c.seen.job)
 	if err != nil {
 		return nil, err
 	}
-	return policy, c.propagate(ctx, policy)
+	if err := c.propagate(ctx, policy); err != nil {
+		return policy, err
+	}
+	return policy, c.missing(ctx, policy)
 }
 
 // ownRefusal is why the manager sends no creation, nil if it sends one.
@@ -146,6 +154,16 @@ func (c *creator) challenged(policy *v1alpha1.DispatchPolicy, challenge string) 
 	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	nameRuntime(copy, c.runtimeName)
 	return copy
+}
+
+// missing returns a refusal if the worker lacks what the pods of the copy name, as far as the hub may look. What a runtime
+// of the worker's own names is not known.
+func (c *creator) missing(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
+	if c.names == nil || c.ownRuntime {
+		return nil
+	}
+	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
+	return c.names.missing(ctx, c.cluster, copy)
 }
 
 // send creates the copy.
@@ -178,7 +196,8 @@ func (c *creator) awaitLease(ctx context.Context) (time.Duration, error) {
 func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, error) {
 	now, creation := c.clock.Now(), &c.attempt.creation
 	creation.failures.noteFault(err, now)
-	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || isChange(err) || creation.failures.tooManyFaults(now)
+	late := now.Sub(creation.runtimeWritten) <= runtimeLag && !isOwnRefusal(err)
+	refused := isRefusal(err) && !late || isChange(err) || creation.failures.tooManyFaults(now)
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", c.seen.job.GetNamespace(), c.seen.job.GetName(), c.cluster, err)

@@ -38,6 +38,8 @@ type propagation struct {
 	inUse func(ctx context.Context, kind string, key types.NamespacedName) (bool, error)
 	// runtimeName is the name of the job's runtime on the worker, if it is another than on the hub.
 	runtimeName string
+	// ownRuntime is true if the worker's runtime did not come from the hub, or is not kept up to date.
+	ownRuntime bool
 }
 
 // propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
@@ -52,7 +54,7 @@ func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy
 	if written {
 		c.attempt.creation.runtimeWritten = c.clock.Now()
 	}
-	c.runtimeName = p.runtimeName
+	c.runtimeName, c.ownRuntime = p.runtimeName, p.ownRuntime
 	return err
 }
 

@@ -28,6 +28,8 @@ type reconciler struct {
 	options   Options
 	started   time.Time
 	creations *creations
+	// names looks for what pods name, nil if nobody does.
+	names *names
 	// attempts has a *attempt for each key, a NamespacedName, that is live on this worker.
 	attempts sync.Map
 }

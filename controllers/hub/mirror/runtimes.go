@@ -35,6 +35,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
 	err = p.worker.Get(ctx, key, onWorker)
 	exists := err == nil
+	p.ownRuntime = exists && (onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || !*p.policy.Rules().Propagate.Runtimes)
 	if exists && p.keeps(onWorker) || client.IgnoreNotFound(err) != nil {
 		return false, err
 	}

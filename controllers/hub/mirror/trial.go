@@ -193,7 +193,7 @@ func (c *creator) try(ctx context.Context, at jobOnWorker, asked *trial) (time.D
 		return c.tryTaken(ctx, at, asked)
 	case !isRefusal(err):
 		return 0, err
-	case c.clock.Since(c.attempt.creation.runtimeWritten) <= runtimeLag:
+	case c.clock.Since(c.attempt.creation.runtimeWritten) <= runtimeLag && !isOwnRefusal(err):
 		return runtimeLag, nil
 	default:
 		c.trials.answer(at, asked, trainjobs.Admission{Refused: refusalWords(err)})

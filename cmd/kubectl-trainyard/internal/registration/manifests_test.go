@@ -19,10 +19,11 @@ import (
 // embedded.
 func TestManifests(t *testing.T) {
 	wanted := map[string][]string{
-		config.Worker:      {"serviceaccount/trainyard-hub in trainyard-system", "role.rbac.authorization.k8s.io/trainyard-hub in trainyard-system"},
-		config.WorkerLogs:  {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-logs"},
-		config.WorkerExec:  {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-exec", "validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-exec"},
-		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
+		config.Worker:       {"serviceaccount/trainyard-hub in trainyard-system", "role.rbac.authorization.k8s.io/trainyard-hub in trainyard-system"},
+		config.WorkerLogs:   {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-logs"},
+		config.WorkerExec:   {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-exec", "validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-exec"},
+		config.WorkerLookup: {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-lookup"},
+		config.WorkerAgent:  {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
 	c, err := cluster.New(&rest.Config{})
 	check.Must(t, err)

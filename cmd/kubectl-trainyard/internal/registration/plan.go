@@ -39,12 +39,19 @@ func (f *observation) workerObjects() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	var granted []string
 	if f.options.Logs {
-		logs, err := manifests(config.WorkerLogs)
+		granted = append(granted, config.WorkerLogs)
+	}
+	if f.options.Lookup {
+		granted = append(granted, config.WorkerLookup)
+	}
+	for _, folder := range granted {
+		rights, err := manifests(folder)
 		if err != nil {
 			return nil, err
 		}
-		objects = append(objects, logs...)
+		objects = append(objects, rights...)
 	}
 	if f.options.Exec {
 		exec, err := manifests(config.WorkerExec)
