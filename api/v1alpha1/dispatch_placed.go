@@ -146,7 +146,7 @@ var placedReasons = []PlacedReason{
 	{
 		Reason: ReasonRejected, Kind: ReasonKindNoWorker,
 		Advice: "change what the table of workers names, in the job or on the worker; a worker that has refused the job is asked " +
-			"again after a back-off, and when the job changes",
+			"again after a back-off, when the job changes, and at once with kubectl trainyard retry",
 	},
 	{
 		Reason: ReasonNoFit, Kind: ReasonKindNoRoom, SumsUp: true,

@@ -42,6 +42,11 @@ const AnnotationPriorityClass = "trainyard.dev/priority-class"
 // "preferred=LABEL", with a label of nodes.
 const AnnotationTopology = "trainyard.dev/topology"
 
+// AnnotationRetry on a hub TrainJob asks that the workers which have refused the job are asked again at once, and not after
+// their back-off. Each value that differs from the last one is a request, whatever it says. "kubectl trainyard retry" writes
+// the time. The annotation has an effect while the job waits.
+const AnnotationRetry = "trainyard.dev/retry"
+
 // Annotations of pod templates with which users tell Kueue that the pods belong together. The value is a label of nodes.
 const (
 	AnnotationKueueRequiredTopology  = "kueue.x-k8s.io/podset-required-topology"
@@ -74,7 +79,7 @@ const KeyPrefix = "trainyard.dev/"
 
 // UserAnnotations returns the annotations under KeyPrefix that users may write on a TrainJob.
 func UserAnnotations() []string {
-	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationTopology, AnnotationTTL}
+	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationRetry, AnnotationTopology, AnnotationTTL}
 }
 
 // Labels and annotations on objects that Trainyard creates on a worker.

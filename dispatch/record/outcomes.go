@@ -63,6 +63,21 @@ var endings = []Ending{
 	{Outcome: v1alpha1.OutcomeWorkerLost, Until: Lost},
 }
 
+// Refusers returns the workers that have refused the job, or of which its Dispatch says that they would, sorted by name.
+func Refusers(d *v1alpha1.Dispatch) []v1alpha1.ClusterName {
+	var workers []v1alpha1.ClusterName
+	for i := range d.Status.Refusals {
+		workers = append(workers, d.Status.Refusals[i].Cluster)
+	}
+	for i := range d.Status.Explanation {
+		if line := &d.Status.Explanation[i]; EndingOf(v1alpha1.Outcome(line.Reason)).Refusal {
+			workers = append(workers, line.Cluster)
+		}
+	}
+	slices.Sort(workers)
+	return slices.Compact(workers)
+}
+
 // Endings returns the table of outcomes.
 func Endings() []Ending { return slices.Clone(endings) }
 

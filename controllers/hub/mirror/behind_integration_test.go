@@ -260,6 +260,7 @@ func (s *scene) expectChangedEviction(t *testing.T, words ...string) {
 func TestLeftOutNamesAreTold(t *testing.T) {
 	s := newScene(t, setting{annotations: map[string]string{
 		v1alpha1.AnnotationFenced: "1.1", v1alpha1.AnnotationTTL: "3600", v1alpha1.AnnotationClusters: "gpu=h100",
+		v1alpha1.AnnotationRetry: "now",
 		"note": "x",
 	}})
 	recorder := events.NewFakeRecorder(10)

@@ -53,7 +53,7 @@ func digestOf(worker *v1alpha1.WorkerCluster) string {
 }
 
 // circumstancesOf sums up everything of a job on which a refusal may depend: what reaches the copy, or selects workers.
-// It is made of the job, its runtime and its policy. What stays on the hub does not count: an admissionTimeout that an
+// It is made of the job, its runtime, its policy and its last retry. What stays on the hub does not count: an admissionTimeout that an
 // admin sets because a worker lets the job wait must not send the job to the same worker first.
 func circumstancesOf(seen *observation, job *queue.Job, runtime string) string {
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
@@ -62,7 +62,11 @@ func circumstancesOf(seen *observation, job *queue.Job, runtime string) string {
 	if err == nil && policy != nil {
 		rules, expression = rulesAtWorker(policy.Spec), keyOf(policy.Expression, &job.Job)
 	}
-	return digest(seen.job.GetGeneration(), atWorker(seen.job.GetLabels()), atWorker(seen.job.GetAnnotations()), runtime, rules, expression)
+	things := []any{seen.job.GetGeneration(), atWorker(seen.job.GetLabels()), atWorker(seen.job.GetAnnotations()), runtime, rules, expression}
+	if retry := retryOf(seen.dispatch); !retry.at.IsZero() { // Without a retry, the digest stays what older releases wrote.
+		things = append(things, retry.at)
+	}
+	return digest(things...)
 }
 
 // atWorker returns the labels or annotations of a job that reach its copy, and the pin and the topology, which select

@@ -44,6 +44,15 @@ func (a announcer) waiting(
 	a.recorder.Eventf(job, d, eventType, "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
 }
 
+// retried says that a job waits for no back-off.
+func (a announcer) retried(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+	note := "No worker has refused the job, so there is none to ask again"
+	if refusers := record.Refusers(d); len(refusers) > 0 {
+		note = "Workers that have refused the job are asked again: " + listed(refusers)
+	}
+	a.recorder.Eventf(job, d, corev1.EventTypeNormal, "Retried", "Retry", "%s", record.Cut(note, record.NoteLimit))
+}
+
 // trialRefused says that a worker would refuse the copy of a job, so that no jobs are stopped for it there.
 func (a announcer) trialRefused(job *unstructured.Unstructured, worker v1alpha1.ClusterName, words string) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, "WouldBeRejected", "Preempt", "%s", record.Cut(fmt.Sprintf(

@@ -93,7 +93,9 @@ func (seen *observation) suspends() bool {
 // record returns the job's Dispatch to be edited, a new one if it has none.
 func (seen *observation) record() *v1alpha1.Dispatch {
 	if seen.dispatch == nil {
-		return record.New(seen.job, seen.past.attempt)
+		d := record.New(seen.job, seen.past.attempt)
+		noteRetry(d, retry{request: requestOf(seen.job)})
+		return d
 	}
 	return seen.dispatch.DeepCopy()
 }

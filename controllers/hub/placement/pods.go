@@ -228,6 +228,16 @@ func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job ty
 	}
 }
 
+// forgetRefusals has the workers asked again that refuse a kind of pods, unless they were asked in the last retryInterval:
+// many jobs have one kind.
+func (a *podAnswers) forgetRefusals(kind podsKind) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.known[kind], func(_ v1alpha1.ClusterName, known *podAnswer) bool {
+		return known.answer.Refused != "" && a.clock.Since(known.asked) >= retryInterval
+	})
+}
+
 // heard notes an answer, and wakes the jobs that wait for it. A later one does not count.
 func (a *podAnswers) heard(kind podsKind, worker *v1alpha1.WorkerCluster, answer trainjobs.Admission) {
 	a.mu.Lock()

@@ -170,6 +170,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case granted:
 		later, err = r.place(ctx, &seen)
 	case unplaced:
+		due, again := seen.retries()
+		if due {
+			err = r.retry(ctx, &seen)
+			break
+		}
 		var why dispatch.Decision
 		switch why, err = r.enter(ctx, &seen); {
 		case err != nil:
@@ -178,6 +183,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		case why.Reason != "":
 			later, err = r.report(ctx, &seen, why)
 		}
+		later = requeue.Sooner(later, again)
 	}
 	return requeue.AfterLag(reconcile.Result{RequeueAfter: later}, err)
 }

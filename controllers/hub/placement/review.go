@@ -219,11 +219,19 @@ func mayFitUnknown(job *queue.Job, workers []dispatch.Worker, unknown map[v1alph
 }
 
 func namesOf(workers []dispatch.Worker) string {
-	var names []string
+	var names []v1alpha1.ClusterName
 	for i := range workers {
-		names = append(names, string(workers[i].Name))
+		names = append(names, workers[i].Name)
 	}
-	slices.Sort(names)
+	return listed(names)
+}
+
+// listed returns the first names in order, and says how many more there are.
+func listed(workers []v1alpha1.ClusterName) string {
+	var names []string
+	for _, name := range slices.Sorted(slices.Values(workers)) {
+		names = append(names, string(name))
+	}
 	if more := len(names) - mostNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
 	}

@@ -63,6 +63,12 @@ func (c completer) job(cmd *cobra.Command, args []string, begun string) ([]strin
 	return completed(cmd, args, begun, c.jobs)
 }
 
+func (c completer) manyJobs(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
+		return slices.DeleteFunc(c.jobs(ctx, args), func(name string) bool { return slices.Contains(args, name) })
+	})
+}
+
 func (c completer) jobs(ctx context.Context, _ []string) []string {
 	clients, job, ok := c.jobLogs([]string{""})
 	if !ok {

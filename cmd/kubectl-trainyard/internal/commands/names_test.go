@@ -48,7 +48,7 @@ func TestTypesOfArguments(t *testing.T) {
 	}
 	for command, takes := range map[string]string{
 		"clusters": worker, "cordon": worker, "uncordon": worker, "drain": worker, "forget": worker, "adopt": worker, "release": worker,
-		"leave": worker, "join --context c": worker, "explain": job, "logs": job, "adopt east": job, "release east": job,
+		"leave": worker, "join --context c": worker, "explain": job, "logs": job, "retry": job, "adopt east": job, "release east": job,
 	} {
 		t.Run(command, func(t *testing.T) {
 			says := func(argument string) string {
@@ -99,7 +99,7 @@ func TestWordsOfServersAreShown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	check.Must(t, clientcmd.WriteToFile(*config, path))
 	for _, command := range []string{
-		"logs job", "clusters", "explain job", "queue", "drain east", "cordon east", "forget east", "release east default/job",
+		"logs job", "retry job", "clusters", "explain job", "queue", "drain east", "cordon east", "forget east", "release east default/job",
 		"adopt east default/job",
 	} {
 		t.Run(command, func(t *testing.T) {

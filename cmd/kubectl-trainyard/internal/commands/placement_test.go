@@ -208,6 +208,7 @@ func TestPlacementCompletion(t *testing.T) {
 		want string
 	}{
 		"Clusters":     {args: []string{"clusters", namespace}, want: namespace + "-east\n" + namespace + "-lost\n:4\n"},
+		"Retry":        {args: []string{"retry", "waits", "r"}, want: "runs\n:4\n"},
 		"MoreClusters": {args: []string{"clusters", namespace + "-east", namespace}, want: namespace + "-lost\n:4\n"},
 		"Explain":      {args: []string{"explain", "w"}, want: "waits\n:4\n"},
 		"Output":       {args: []string{"queue", "-o", "ya"}, want: "yaml\n:4\n"},
@@ -220,4 +221,32 @@ func TestPlacementCompletion(t *testing.T) {
 			check.Diff(t, tc.want, c.out.String(), "")
 		})
 	}
+}
+
+// TestRetryIsAsked checks that retry writes the annotation of jobs that wait, each time another value, and of no others.
+func TestRetryIsAsked(t *testing.T) {
+	namespace := setUp(t)
+	hubWith(t, namespace)
+	asked := func(name string) string {
+		t.Helper()
+		job, err := world.dynamic.Resource(trainJobs).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		check.Must(t, err)
+		return job.GetAnnotations()["trainyard.dev/retry"]
+	}
+	const waits = "trainjob.trainer.kubeflow.org/waits retried: no worker has refused it, it waits for room (NoFit)\n"
+	wantCall(t, start(t, "retry", "waits", "-n", namespace), 0, waits, "")
+	first := asked("waits")
+	wantCall(t, start(t, "retry", "runs", "trainjob/waits", "none", "-n", namespace), 1, waits,
+		`TrainJob "runs" is not retried: it has a worker: Running on worker `+namespace+"-east")
+	if again := asked("waits"); first == "" || again == "" || again == first {
+		t.Errorf("the annotation is %q, and then %q, want other values", first, again)
+	}
+	if text := asked("runs"); text != "" {
+		t.Errorf("the annotation of a job that has a worker is %q", text)
+	}
+	patch(t, dispatches, namespace, "waits", fmt.Sprintf(`{"status": {"refusals": [
+		{"cluster": "%s-east", "outcome": "Rejected", "count": 1, "last": "2026-01-01T00:00:00Z"}]}}`, namespace), "status")
+	wantCall(t, start(t, "retry", "waits", "-n", namespace), 0, "trainjob.trainer.kubeflow.org/waits retried: asked again: "+namespace+"-east\n", "")
+	wantCall(t, start(t, "retry", "waits", "-n", namespace, "--as="+namespace+"-user"), 1, "", `cannot patch resource "trainjobs"`)
+	wantCall(t, start(t, "retry"), 1, "", "name a TrainJob: kubectl trainyard retry TRAINJOB...")
 }

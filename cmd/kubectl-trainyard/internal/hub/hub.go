@@ -85,6 +85,18 @@ func (h *Hub) Job(ctx context.Context, key types.NamespacedName) (*unstructured.
 	return job, h.explain(fmt.Sprintf("get TrainJob %q", key.Name), err)
 }
 
+// AnnotateJob sets an annotation of exactly this TrainJob.
+func (h *Hub) AnnotateJob(ctx context.Context, job *unstructured.Unstructured, annotation, value string) error {
+	what := fmt.Sprintf("annotate TrainJob %q", job.GetName())
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": job.GetUID(), "annotations": map[string]any{annotation: value},
+	}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return h.explain(what, h.Patch(ctx, job.DeepCopy(), client.RawPatch(types.MergePatchType, patch), fieldOwner))
+}
+
 // Dispatch returns the Dispatch of a TrainJob, or nil.
 func (h *Hub) Dispatch(ctx context.Context, key types.NamespacedName) (*v1alpha1.Dispatch, error) {
 	dispatch := &v1alpha1.Dispatch{}
