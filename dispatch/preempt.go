@@ -22,7 +22,8 @@ type Victim struct {
 	Key types.NamespacedName
 	// Priority of the TrainJob.
 	Priority int32
-	// Since is when the job was placed there. Of otherwise equal jobs the youngest is stopped: it has the least to lose.
+	// Since is since when the job has done work that it would lose: since the last checkpoint that it has reported, or since
+	// its pods ran first, or since it was placed. Of otherwise equal jobs the job that loses the least is stopped.
 	Since time.Time
 	// Slow: the job may take longer to stop than the other waits. It is stopped only if no set without Slow is enough.
 	Slow bool
@@ -40,7 +41,7 @@ type Occupancy interface {
 type Preemption struct {
 	// Cluster is the worker on which they run.
 	Cluster v1alpha1.ClusterName
-	// Victims has at least one job. The lowest priority is first, and among equal priorities the youngest job.
+	// Victims has at least one job. The lowest priority is first, and among equal priorities the job that loses the least.
 	Victims []Victim
 	// Message says it in one line of at most 1024 bytes.
 	Message string
@@ -59,8 +60,8 @@ const (
 // and if the job fits somewhere without preemption. The order of the arguments does not change the answer.
 //
 // Sets without Slow victims come first. Of sets with the same number of victims, Preempt chooses the set whose highest
-// priority is the lowest, then the set with the lowest sum of priorities, then the set whose oldest job is the
-// youngest, then the worker by the hash that decides between equal scores.
+// priority is the lowest, then the set with the lowest sum of priorities, then the set of which no job loses as much as
+// one of the other set, then the worker by the hash that decides between equal scores.
 //
 // Preempt finds one victim whenever one is enough, and two whenever two among up to 23 jobs are enough. Among more jobs
 // it tries 256 pairs that free enough in sum, the lowest priorities first. It finds larger sets from above: it

@@ -120,6 +120,11 @@ const (
 	// ReasonNoMatchingNode: no node of the worker could take some of the gang's pods if nothing else ran there. Their node
 	// selector, affinity or tolerations match no node, or no node that they match has a resource that they request.
 	ReasonNoMatchingNode = "NoMatchingNode"
+	// ReasonGraceTooLong: the policy's checkpoint.grace is longer than what the worker's agent can give pods of a job with
+	// failover Fenced.
+	ReasonGraceTooLong = "GraceTooLong"
+	// ReasonCheckpointElsewhere: the job's checkpoint is in a PersistentVolumeClaim of another worker, on which the job ran.
+	ReasonCheckpointElsewhere = "CheckpointElsewhere"
 	// ReasonNoDomain: no node of the worker has the label of the job's topology, or the job's pods select none that has it.
 	ReasonNoDomain = "NoDomain"
 )

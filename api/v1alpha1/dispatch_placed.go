@@ -61,6 +61,8 @@ const (
 	// ReasonInvalidTopology: the job's annotation trainyard.dev/topology, or the annotations of its pods for Kueue, name no
 	// domain that can be counted.
 	ReasonInvalidTopology = "InvalidTopology"
+	// ReasonInvalidCheckpoint: the job's annotation trainyard.dev/checkpoint names no place, and its policy has checkpoint.
+	ReasonInvalidCheckpoint = "InvalidCheckpoint"
 )
 
 // ReasonKind is the kind of a reason of DispatchPlaced. It says what follows from the reason. A row of PlacedReasons
@@ -169,6 +171,7 @@ var placedReasons = []PlacedReason{
 	{Reason: ReasonInvalidPolicy, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidPin, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidTopology, Kind: ReasonKindFault},
+	{Reason: ReasonInvalidCheckpoint, Kind: ReasonKindFault},
 	{Reason: ReasonUnknownCopy, Kind: ReasonKindFault},
 	{Reason: ReasonProtectedNamespace, Kind: ReasonKindFault},
 	{Reason: ReasonAttemptsExhausted, Kind: ReasonKindFault},

@@ -179,6 +179,10 @@ type DispatchSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AddedNodes int32 `json:"addedNodes,omitempty"`
+	// checkpoint is what the process of the copy is told about the attempts before it. It is decided when the job is placed.
+	// Absent: the policy of the job does not say so.
+	// +optional
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

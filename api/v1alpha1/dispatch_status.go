@@ -82,6 +82,13 @@ type Attempt struct {
 	// the hub did not see it.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// firstRunningTime is when the hub first saw a step of the copy run that is no initializer, by the hub's clock. Absent:
+	// none ran, or the hub did not see it, or an older release wrote the entry.
+	// +optional
+	FirstRunningTime *metav1.Time `json:"firstRunningTime,omitempty"`
+	// progress is what the process reported last. Absent: it reported nothing.
+	// +optional
+	Progress *Progress `json:"progress,omitempty"`
 	// gpuSeconds is the number of GPUs or other accelerators that the pods of the attempt request, times the seconds from
 	// startTime to the end or the deletion of the copy, both by the worker's clock. Absent: a time is not known, or the job
 	// requests none.
@@ -209,6 +216,18 @@ type DispatchStatus struct {
 	// startTime is when the copy's JobSet was created or last resumed, by the worker's clock.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// firstRunningTime is when the hub first saw a step of the copy run that is no initializer, by the hub's clock: all pods
+	// of the step were ready.
+	// +optional
+	FirstRunningTime *metav1.Time `json:"firstRunningTime,omitempty"`
+	// progress is what the process of the copy has reported, as of the last write of this status. No write is made for it:
+	// the TrainJob's status.trainerStatus has the latest report.
+	// +optional
+	Progress *Progress `json:"progress,omitempty"`
+	// lastCheckpoint is the last checkpoint that the process of the copy has reported, by the metric checkpoint_step. It is
+	// kept for jobs with spec.checkpoint.
+	// +optional
+	LastCheckpoint *SavedCheckpoint `json:"lastCheckpoint,omitempty"`
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
@@ -218,7 +237,8 @@ type DispatchStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// history has the last 16 past attempts, the oldest first.
+	// history has the last 16 past attempts, the oldest first. The last attempt that has firstRunningTime stays, however many
+	// attempts come after it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

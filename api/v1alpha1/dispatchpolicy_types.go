@@ -292,6 +292,10 @@ type DispatchPolicySpec struct {
 	// The hub's webhook does that. A policy without selectors takes all such jobs of the hub. Absent: Ignore.
 	// +optional
 	UnmanagedJobs UnmanagedJobs `json:"unmanagedJobs,omitempty"`
+	// checkpoint is for jobs that save checkpoints: an attempt is told where the last one has left off, in variables
+	// TRAINYARD_ of its environment. An empty object is enough for that. Absent: attempts are told nothing.
+	// +optional
+	Checkpoint *Checkpointing `json:"checkpoint,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

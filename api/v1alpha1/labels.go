@@ -79,7 +79,9 @@ const KeyPrefix = "trainyard.dev/"
 
 // UserAnnotations returns the annotations under KeyPrefix that users may write on a TrainJob.
 func UserAnnotations() []string {
-	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationRetry, AnnotationTopology, AnnotationTTL}
+	return []string{
+		AnnotationCheckpoint, AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationRetry, AnnotationTopology, AnnotationTTL,
+	}
 }
 
 // Labels and annotations on objects that Trainyard creates on a worker.

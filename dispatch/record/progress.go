@@ -17,6 +17,7 @@ import (
 // ClearProgress removes what is shown of a copy.
 func ClearProgress(status *v1alpha1.DispatchStatus) {
 	status.Steps, status.Restarts, status.Stops, status.StartTime, status.CompletionTime = nil, 0, 0, nil, nil
+	status.FirstRunningTime, status.Progress, status.LastCheckpoint = nil, nil, nil
 }
 
 // CopiedPhase is the phase of a job whose copy may run. shown is what the Dispatch says. now has the present steps and

@@ -217,7 +217,8 @@ func SetCondition(
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// AddHistory adds the end of the current attempt. It removes the oldest entry if there are too many.
+// AddHistory adds the end of the current attempt. If there are too many entries, it removes the oldest, but not the last
+// attempt that ran.
 func AddHistory(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
 ) {
@@ -228,9 +229,7 @@ func AddHistory(
 		Outcome: outcome,
 		Message: Shorten(message, messageLimit),
 	})
-	if excess := len(status.History) - historyLimit; excess > 0 {
-		status.History = status.History[excess:]
-	}
+	status.History = trimHistory(status.History)
 }
 
 // addRefusal counts a worker that ended an attempt without having run it.

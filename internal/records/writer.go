@@ -124,7 +124,8 @@ func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.
 }
 
 // EndCopy is End for an attempt whose copy is known to be gone. With show the caller says what it saw of the copy last:
-// startTime and, as completionTime, when its deletion began. That counts for the history only.
+// startTime, firstRunningTime, progress and, as completionTime, when its deletion began. That counts for the history
+// only.
 func (w Writer) EndCopy(
 	ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, show func(*v1alpha1.DispatchStatus),
 ) error {
@@ -135,8 +136,10 @@ func (w Writer) EndCopy(
 	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		show(status)
 		spent = usageOf(d, status, w.Accelerators, w.Clock.Now())
+		run := record.RunOf(status, w.Clock.Now())
 		record.End(status, d, outcome, message, w.Clock.Now())
 		spent.addTo(status)
+		run.AddTo(status)
 	})
 	if err != nil {
 		return err
@@ -160,6 +163,7 @@ func (w Writer) Finish(
 		show(status)
 		spent = usageOf(d, status, w.Accelerators, w.Clock.Now())
 		spent.addTo(status)
+		record.RunOf(status, w.Clock.Now()).AddTo(status)
 	})
 	if err != nil {
 		return err

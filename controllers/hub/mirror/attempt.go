@@ -32,6 +32,8 @@ type attempt struct {
 	warned bool
 	// course is what the copy's JobSet said last, nil if it was never seen. The JobSet may be gone before its copy ends.
 	course *course
+	// reports are what the copy has said of its run. The copy may be gone before the attempt ends.
+	reports reports
 	// stopped is when the copy ended or its deletion began, by the worker's clock, nil if that was never seen.
 	stopped *metav1.Time
 	// finishing measures since when the copy has been Complete or Failed.
@@ -67,12 +69,14 @@ func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Disp
 	return a
 }
 
-// showStop says when a copy that is gone began and stopped to run, as far as this process has seen it.
+// showStop says when a copy that is gone began and stopped to run, and how far it came, as far as this process has seen
+// it.
 func (a *attempt) showStop(status *v1alpha1.DispatchStatus) {
 	if a.course != nil {
 		status.StartTime = a.course.startTime // Nil if the JobSet was suspended first: nobody knows when.
 	}
 	status.CompletionTime = a.stopped
+	a.reports.show(status)
 }
 
 // stopwatch measures since when something has been so.

@@ -77,6 +77,7 @@ func (f *observation) showProgress(status *v1alpha1.DispatchStatus) {
 		endSteps(status.Steps, end.Type)
 	}
 	status.CompletionTime = trainjobs.CompletionTime(said)
+	f.reports.show(status)
 	if f.course != nil {
 		if status.StartTime != nil && !status.StartTime.Equal(f.course.startTime) && end == nil {
 			status.Stops++ // The JobSet is suspended, or was and has been resumed.
@@ -114,8 +115,8 @@ func endSteps(steps []v1alpha1.Step, end string) {
 	}
 }
 
-// hasProgressed is true if the Dispatch has to show another phase, other steps or restarts, or that a stopped copy
-// goes on.
+// hasProgressed is true if the Dispatch has to show another phase, other steps or restarts, another checkpoint, or that a
+// stopped copy goes on.
 func (f *observation) hasProgressed() bool {
 	shown, current := &f.dispatch.Status, f.progress()
 	if phase, _ := f.phaseAt(&current); phase != shown.Phase {
@@ -123,6 +124,9 @@ func (f *observation) hasProgressed() bool {
 	}
 	if shown.Stops > 0 && shown.StartTime == nil && current.StartTime != nil {
 		return true // Otherwise the next stop would not be noticed.
+	}
+	if saved := f.reports.saved; saved != nil && !equality.Semantic.DeepEqual(saved, shown.LastCheckpoint) {
+		return true
 	}
 	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)
 }

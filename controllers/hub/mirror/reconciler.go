@@ -148,6 +148,8 @@ func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key type
 		known.absence = absence{}
 	}
 	observeCourse(ctx, worker, seen, known)
+	known.reports.note(seen, r.options.Clock.Now())
+	seen.reports = known.reports
 	return seen, known, nil
 }
 

@@ -105,6 +105,8 @@ func (r *reporter) reportEvicting(ctx context.Context) error {
 	return r.records.UpdateStatus(ctx, r.seen.dispatch, func(status *v1alpha1.DispatchStatus) {
 		if r.seen.copy != nil && !r.seen.dispatch.WasCopied() {
 			r.setCopied(status)
+		} else if status.Phase != v1alpha1.PhaseEvicting { // A report that comes later costs no write.
+			r.seen.reports.show(status)
 		}
 		record.SetEvicting(status, r.seen.dispatch, r.evictionMessage(), r.clock.Now())
 	})

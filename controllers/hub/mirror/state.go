@@ -30,6 +30,8 @@ type observation struct {
 	uid    types.UID
 	// course is what the copy's JobSet said last, nil if that is not known.
 	course *course
+	// reports are what the copy has said of its run.
+	reports reports
 	// otherJobSet has the name of the copy, and is not the copy's, nil if there is none. jobSetsSeen is true if the hub may
 	// read JobSets there.
 	otherJobSet *unstructured.Unstructured

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -124,8 +125,8 @@ func homeOf(worker *v1alpha1.WorkerCluster) home {
 	}
 }
 
-// observe reads the live jobs of a worker that may need something done, by priority, then by the age of their
-// Dispatch.
+// observe reads the live jobs of a worker that may need something done, by priority. Among jobs of equal priority, those
+// that lose the least are first.
 func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]observation, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	dispatches, err := records.Live(ctx, r.Hub, name)
@@ -143,6 +144,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	}
 	slices.SortFunc(jobs, func(a, b observation) int {
 		return cmp.Or(cmp.Compare(b.dispatch.Spec.Priority, a.dispatch.Spec.Priority),
+			record.UnsavedSince(b.dispatch).Compare(record.UnsavedSince(a.dispatch)),
 			a.dispatch.CreationTimestamp.Compare(b.dispatch.CreationTimestamp.Time), cmp.Compare(a.dispatch.UID, b.dispatch.UID))
 	})
 	return jobs, nil

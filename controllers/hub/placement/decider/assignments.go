@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // assignments are our live jobs on workers: the jobs whose Dispatches name a worker, and the jobs with a Grant. Only
@@ -50,6 +51,8 @@ type assignment struct {
 	priority int32
 	// since is when it was placed, as far as this process knows.
 	since time.Time
+	// unsaved is record.UnsavedSince.
+	unsaved time.Time
 	// grant is nil when it has been written.
 	grant *Grant
 	// eviction ends the attempt. Until the attempt has ended the job takes all its room, as its copy may still make
@@ -86,7 +89,7 @@ func assignmentOf(d *v1alpha1.Dispatch, now time.Time) *assignment {
 	return &assignment{
 		key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, uid: d.Spec.TrainJob.UID, worker: d.Spec.Cluster,
 		clusterID: d.Spec.ClusterID, attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, domain: d.Spec.Domain, queue: local, priority: d.Spec.Priority,
-		since: sinceOf(d), eviction: d.Spec.Eviction, evictedAt: evictedAtOf(d, now),
+		since: sinceOf(d), unsaved: record.UnsavedSince(d), eviction: d.Spec.Eviction, evictedAt: evictedAtOf(d, now),
 	}
 }
 
@@ -259,8 +262,8 @@ func evictedAtOf(d *v1alpha1.Dispatch, now time.Time) time.Time {
 	return now
 }
 
-// sinceOf is when the job of a Dispatch was placed, as far as that is still known. It decides only which of two victims
-// of equal priority is evicted, and whose Workload says how Kueue charges.
+// sinceOf is when the job of a Dispatch was placed, as far as that is still known. It decides only whose Workload says how
+// Kueue charges.
 func sinceOf(d *v1alpha1.Dispatch) time.Time {
 	if d.Status.StartTime != nil {
 		return d.Status.StartTime.Time

@@ -141,7 +141,7 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	worker := f.object(decision.Cluster)
 	f.assign(&assignment{
 		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
-		podSets: job.PodSetsIn(decision.Cluster, decision.Domain), domain: decision.Domain, queue: dispatch.QueueOf(&job.Job, worker.Spec.Kueue.WorkerQueue), priority: job.Priority, since: f.clock.Now(),
+		podSets: job.PodSetsIn(decision.Cluster, decision.Domain), domain: decision.Domain, queue: dispatch.QueueOf(&job.Job, worker.Spec.Kueue.WorkerQueue), priority: job.Priority, since: f.clock.Now(), unsaved: f.clock.Now(),
 		grant: &Grant{Job: job, Decision: decision, Worker: worker},
 	})
 }
@@ -218,6 +218,7 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
 		f.assign(assignmentOf(seen, f.clock.Now()))
 	default:
+		known.unsaved = record.UnsavedSince(seen)
 		f.jobs.confirm(known) // It is on the API server, whatever the answer to the write was.
 		if seen.Spec.Eviction != nil || known.evictor.Name == "" {
 			f.jobs.evict(known, seen.Spec.Eviction, evictedAtOf(seen, f.clock.Now()))

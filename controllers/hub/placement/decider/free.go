@@ -234,7 +234,7 @@ func (o *occupancy) Victims() []dispatch.Victim {
 	var victims []dispatch.Victim
 	for _, a := range o.jobs {
 		if !a.leaves() && a.grant == nil && (a.clusterID == "" || a.clusterID == o.clusterID) {
-			victims = append(victims, dispatch.Victim{UID: a.uid, Key: a.key, Priority: a.priority, Since: a.since, Slow: a.stopsSlowly()})
+			victims = append(victims, dispatch.Victim{UID: a.uid, Key: a.key, Priority: a.priority, Since: a.unsaved, Slow: a.stopsSlowly()})
 		}
 	}
 	return victims
