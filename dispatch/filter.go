@@ -7,10 +7,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
 // filterResult is the filter that rejected a worker, or fits: its place in filterRows. A lower result is closer to
@@ -21,6 +23,8 @@ const (
 	fits filterResult = iota
 	excluded
 	insufficient
+	unfenceable
+	awayFromHome
 	inadmissible
 	pinMismatch
 	policyMismatch
@@ -61,6 +65,15 @@ var filterRows = [...]struct {
 				message += "; the pods are counted as the worker's admission makes them"
 			}
 			return message
+		},
+	},
+	// The agent could not stop the copy in time if its pods took the grace period of the policy.
+	unfenceable: {reason: v1alpha1.ReasonGraceTooLong, remedy: ChangedPolicy, message: (*filters).tooLong},
+	awayFromHome: {
+		reason: v1alpha1.ReasonCheckpointElsewhere, remedy: ChangedPin,
+		message: func(f *filters, _ *Worker) string {
+			return fmt.Sprintf("the job stays with worker %s, where it ran and saves its checkpoints in PersistentVolumeClaim %s; "+
+				"without the annotation %s it may go elsewhere, and begins anew", f.job.Home, f.job.Claim, v1alpha1.AnnotationCheckpoint)
 		},
 	},
 	// The policy's expression is false.
@@ -252,6 +265,12 @@ func (f *filters) open(w *Worker) filterResult {
 			return inadmissible
 		}
 	}
+	switch {
+	case f.job.Home != "" && f.job.Home != w.Name:
+		return awayFromHome
+	case f.job.Grace != nil && f.isUnfenceable(w):
+		return unfenceable
+	}
 	if len(f.job.Excluded) > 0 {
 		if f.job.excludes(w.Name) {
 			return excluded
@@ -296,6 +315,21 @@ func (f *filters) message(w *Worker, r filterResult) string {
 	}
 	defer Blame(&w.Name)
 	return filterRows[r].message(f, w)
+}
+
+// isUnfenceable says whether the worker's agent would have to shorten the grace period that the policy gives pods. A job
+// with a Claim is not fenced.
+func (f *filters) isUnfenceable(w *Worker) bool {
+	return f.job.Claim == "" && f.policy.Rules().Failover == v1alpha1.FailoverFenced && w.LongestGrace > 0 &&
+		time.Duration(f.job.Grace.Seconds)*time.Second > w.LongestGrace
+}
+
+// tooLong says what would be right.
+func (f *filters) tooLong(w *Worker) string {
+	grace := time.Duration(f.job.Grace.Seconds) * time.Second
+	return fmt.Sprintf("checkpoint.grace of DispatchPolicy %s is %s, and the worker's agent can give pods with failover Fenced %s: "+
+		"let grace be at most that, or spec.failover.fenceAfter of the WorkerCluster at least %s",
+		f.policy.Name, grace, w.LongestGrace.Truncate(time.Second), protocol.ShortestFenceAfter(grace))
 }
 
 // objection says why the policy's expression rejects a worker.

@@ -7,12 +7,15 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
 // Job is a TrainJob that needs a worker.
@@ -40,6 +43,12 @@ type Job struct {
 	PodSets []v1alpha1.PodSet
 	// Admitted is the demand on workers whose admission changes it. Use PodSetsOn.
 	Admitted map[v1alpha1.ClusterName][]v1alpha1.PodSet
+	// Grace is the grace period that the policy's checkpoint gives pods of the job, nil if it gives none. PodSets have it.
+	Grace *v1alpha1.PodGrace
+	// Claim is the PersistentVolumeClaim in which the job saves its checkpoints, empty if it uses none, and Home the worker
+	// that has the checkpoint: the job ran there. Empty: it did not run yet.
+	Claim string
+	Home  v1alpha1.ClusterName
 	// Topology says which pods belong together. nil: they may run anywhere on a worker.
 	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
@@ -127,6 +136,9 @@ type Worker struct {
 	NotReady string
 	// Cordoned: the worker takes no jobs, by spec.unschedulable or because it is Draining, by spec.drain.
 	Cordoned, Draining bool
+	// LongestGrace is the longest grace that pods of jobs with failover Fenced have there in full. 0: the worker has no agent,
+	// so its jobs get another failover.
+	LongestGrace time.Duration
 	// Nodes that take pods, without what is reserved for jobs whose pods are not on them yet. Those that the worker would
 	// have to add are among them.
 	Nodes *Nodes
@@ -154,11 +166,19 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 	return Worker{
 		Name: v1alpha1.ClusterName(cluster.Name), Labels: cluster.Labels,
 		Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain, Draining: cluster.Spec.Drain,
-		Nodes:       nodes.Ignoring(cluster.Spec.IgnoredResources),
+		Nodes: nodes.Ignoring(cluster.Spec.IgnoredResources), LongestGrace: longestGrace(cluster),
 		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
 		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 	}
+}
+
+// longestGrace is Worker.LongestGrace.
+func longestGrace(cluster *v1alpha1.WorkerCluster) time.Duration {
+	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
+		return 0
+	}
+	return protocol.LongestGrace(cluster.FenceAfter())
 }
 
 // without returns the amounts of all but some resources. It returns the same map if that changes nothing.

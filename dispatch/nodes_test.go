@@ -238,7 +238,8 @@ func TestWorkerOf(t *testing.T) {
 			Expandable: []v1alpha1.ExpandableNodes{{Name: "pool"}},
 		},
 		Status: v1alpha1.WorkerClusterStatus{
-			Jobs: 3, KubernetesVersion: "v1.36.2", NodeGroups: []v1alpha1.NodeGroup{{Nodes: 1}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionTrue}},
+			Jobs:       3, KubernetesVersion: "v1.36.2", NodeGroups: []v1alpha1.NodeGroup{{Nodes: 1}},
 		},
 	}
 	worker := WorkerOf(cluster, NewNodes(nil), Resources{gpu: 8})
@@ -253,7 +254,7 @@ func TestJobOf(t *testing.T) {
 		UID: "uid", Name: "llm", Namespace: "team",
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 	}
-	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Topology", "Previous", "Excluded"}
+	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Topology", "Previous", "Excluded"}
 	if missing := unset(JobOf(object, map[string]string{"e": "f"}), added...); len(missing) > 0 {
 		t.Errorf("JobOf does not fill in %v: fill it in, or name it in this test if it is not in the object", missing)
 	}

@@ -45,11 +45,11 @@ func HubFlavors(jobs []trainer.ReplicatedJobPatch) *trainer.RuntimePatch {
 	if len(jobs) == 0 {
 		return nil
 	}
-	return onNodesBy(HubFlavorsManager, jobs)
+	return patchBy(HubFlavorsManager, jobs)
 }
 
-// onNodesBy returns the entry of a manager with what OnNodes has returned.
-func onNodesBy(manager string, jobs []trainer.ReplicatedJobPatch) *trainer.RuntimePatch {
+// patchBy returns the entry of a manager that patches replicated jobs.
+func patchBy(manager string, jobs []trainer.ReplicatedJobPatch) *trainer.RuntimePatch {
 	return &trainer.RuntimePatch{
 		Manager: manager,
 		TrainingRuntimeSpec: &trainer.TrainingRuntimeSpecPatch{Template: &trainer.JobSetTemplatePatch{
@@ -110,7 +110,7 @@ func SetHubFlavors(job *trainer.TrainJob, flavors *trainer.RuntimePatch) {
 // StaysOnHub is true for the managers whose entries no copy gets from its job: Kueue and Trainyard's own. A user can
 // write each of them.
 func StaysOnHub(manager string) bool {
-	return manager == KueueManager || manager == HubFlavorsManager || manager == TopologyManager
+	return manager == KueueManager || manager == HubFlavorsManager || manager == TopologyManager || manager == CheckpointManager
 }
 
 // KueueFlavors is FlavorsOf the entry of Kueue in a job.

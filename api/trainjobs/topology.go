@@ -27,7 +27,7 @@ func DomainPatch(domain v1alpha1.Domain, podSets []v1alpha1.PodSet) *trainer.Run
 	if len(jobs) == 0 {
 		return nil
 	}
-	return onNodesBy(TopologyManager, jobs)
+	return patchBy(TopologyManager, jobs)
 }
 
 // DomainOf returns the domain in which the entry of TopologyManager keeps pods of a copy, and the replicated jobs whose

@@ -215,7 +215,16 @@ func (a *Agent) Interval() time.Duration {
 	return min(max(a.fenceAfter/10, minInterval), maxInterval)
 }
 
-func (a *Agent) slack() time.Duration { return min(a.fenceAfter/3, Slack) }
+func (a *Agent) slack() time.Duration { return slackOf(a.fenceAfter) }
+
+func slackOf(fenceAfter time.Duration) time.Duration { return min(fenceAfter/3, Slack) }
+
+// LongestGrace is the longest grace that pods have in full when their copy is fenced: see Agent.Decide. The agent
+// shortens a longer one.
+func LongestGrace(fenceAfter time.Duration) time.Duration { return fenceAfter/2 - slackOf(fenceAfter) }
+
+// ShortestFenceAfter is the shortest fenceAfter with which pods have this grace in full.
+func ShortestFenceAfter(grace time.Duration) time.Duration { return min(6*grace, 2*(grace+Slack)) }
 
 func (a *Agent) lead() time.Duration { return min(a.fenceAfter/6, maxLead) }
 

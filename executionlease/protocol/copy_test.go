@@ -179,3 +179,41 @@ func TestDecide(t *testing.T) {
 		})
 	}
 }
+
+// TestLongestGrace: pods that have the longest grace have all of it before the agent shortens it, and with two seconds
+// more they have not, once the controllers have taken the time that is planned for them.
+func TestLongestGrace(t *testing.T) {
+	for _, fenceAfter := range []time.Duration{10 * time.Second, 30 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
+		longest := LongestGrace(fenceAfter)
+		if got := LongestGrace(ShortestFenceAfter(longest)); got < longest-time.Millisecond || got > longest+time.Millisecond {
+			t.Errorf("fenceAfter %s gives %s, and %s is said to need %s", fenceAfter, longest, longest, ShortestFenceAfter(longest))
+		}
+		for grace, whole := range map[time.Duration]bool{longest: true, longest + 2*time.Second: false} {
+			a := &Agent{}
+			start := time.Unix(1e9, 0)
+			a.Issued(Challenge{Run: 1, Number: 1}, start)
+			a.Answered(Challenge{Run: 1, Number: 1}, fenceAfter, start)
+			var told, shortened time.Time
+			c := Copy{Challenge: Challenge{Run: 1, Number: 1}, Started: true, Pods: Pods{Alive: 1, Staying: 1, Grace: grace}}
+			for now := start; shortened.IsZero() && now.Before(start.Add(2*fenceAfter)); now = now.Add(100 * time.Millisecond) {
+				switch a.Decide(c, now).Action {
+				case Suspend:
+					if told.IsZero() {
+						told = now
+					}
+					c.Stopped, c.StoppedFor, c.Suspended, c.Pods.Staying = true, a.Answer(), true, 0
+				case Shorten:
+					shortened = now
+				case Leave, Delete:
+				}
+			}
+			planned := min(fenceAfter/3, Slack) - min(fenceAfter/6, maxLead) // For the controllers between TrainJob and pods.
+			if told.IsZero() || shortened.IsZero() {
+				t.Fatalf("fenceAfter %s: the copy was told at %s, its grace shortened at %s", fenceAfter, told, shortened)
+			}
+			if had := shortened.Sub(told) - planned; (had >= grace-200*time.Millisecond) != whole {
+				t.Errorf("fenceAfter %s: pods with a grace of %s have %s; the longest grace is %s", fenceAfter, grace, had, longest)
+			}
+		}
+	}
+}

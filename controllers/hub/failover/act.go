@@ -80,6 +80,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 // reportLost writes the condition WorkerLost. It records an Event if the reason is new.
 func (r *Reconciler) reportLost(ctx context.Context, f *jobObservation, decided decision) error {
 	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+		f.showReports(status, r.Clock.Now())
 		record.SetWorkerLost(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
 	})
 	if err != nil {
@@ -101,7 +102,10 @@ func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	if err := r.records.TakeBackStatus(ctx, f.job); err != nil {
 		return err
 	}
-	if err := r.records.End(ctx, f.dispatch, v1alpha1.OutcomeWorkerLost, t.decided.words); err != nil {
+	err = r.records.EndCopy(ctx, f.dispatch, v1alpha1.OutcomeWorkerLost, t.decided.words, func(status *v1alpha1.DispatchStatus) {
+		f.showReports(status, r.Clock.Now())
+	})
+	if err != nil {
 		return err
 	}
 	r.recordMoved(f, t.decided)

@@ -6,6 +6,7 @@ package failover
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -78,6 +79,20 @@ type jobObservation struct {
 	hasTombstone bool
 	// deletionGrace is how long a deletion waits for a lost worker.
 	deletionGrace time.Duration
+}
+
+// showReports brings to the status of the Dispatch what the hub TrainJob shows of the run of the copy: the status of the
+// TrainJob goes before the attempt ends.
+func (f *jobObservation) showReports(status *v1alpha1.DispatchStatus, now time.Time) {
+	if !record.JobStays(f.dispatch, f.job) || !record.AttemptOf(f.dispatch).Live() {
+		return
+	}
+	if progress := trainjobs.ProgressOf(f.job); progress != nil {
+		status.Progress = progress
+	}
+	if status.FirstRunningTime == nil && trainjobs.HasTrained(f.job) {
+		status.FirstRunningTime = &metav1.Time{Time: now.Truncate(time.Second)}
+	}
 }
 
 type decision struct {
@@ -172,7 +187,7 @@ func (f *jobObservation) decideByWorker(now time.Time) decision {
 		return f.decideFenced(now)
 	case v1alpha1.FailoverHold:
 	}
-	return decision{do: hold, words: holdWords(worker)}
+	return decision{do: hold, words: holdWords(d)}
 }
 
 // decideFenced ends an attempt only if this process has read WorkerLost in the Dispatch. If the worker returns, mirror

@@ -110,8 +110,8 @@ func TestDecide(t *testing.T) {
 			reason: "nor for deletions", dispatch: newDispatch(deleted(time.Hour)), worker: withinGrace,
 		},
 
-		"Hold":      {reason: "as it was decided", dispatch: newDispatch(policy(v1alpha1.FailoverHold)), job: running, worker: lost, want: hold, words: holdWords("w")},
-		"NoPolicy":  {reason: "the safe one", dispatch: newDispatch(), job: running, worker: lost, want: hold, words: holdWords("w")},
+		"Hold":      {reason: "as it was decided", dispatch: newDispatch(policy(v1alpha1.FailoverHold)), job: running, worker: lost, want: hold, words: holdWords(newDispatch())},
+		"NoPolicy":  {reason: "the safe one", dispatch: newDispatch(), job: running, worker: lost, want: hold, words: holdWords(newDispatch())},
 		"Immediate": {reason: "at once", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate)), job: running, worker: lost, want: end, words: immediateWords("w")},
 
 		"FencedBegins": {
@@ -257,7 +257,7 @@ func TestDecide(t *testing.T) {
 		"FinishedDeleted":         {reason: "a finished copy is left there too", dispatch: newDispatch(isFinished, deleted(time.Hour)), worker: lost, want: release},
 		"DeletedByHandWhenOver":   {reason: "it does not run again", dispatch: newDispatch(deleted(time.Hour)), job: newJob(complete), worker: lost, want: release},
 		"AlreadyReleased":         {reason: "somebody else keeps it", dispatch: newDispatch(deleted(time.Hour), unguarded), worker: lost},
-		"DeletedByHand":           {reason: "it would be placed anew, and may still run", dispatch: newDispatch(deleted(24 * time.Hour)), job: running, worker: lost, want: hold, words: holdWords("w")},
+		"DeletedByHand":           {reason: "it would be placed anew, and may still run", dispatch: newDispatch(deleted(24 * time.Hour)), job: running, worker: lost, want: hold, words: holdWords(newDispatch())},
 		"DeletedByHandGone":       {reason: "all the more", dispatch: newDispatch(deleted(24 * time.Hour)), job: running, worker: gone, want: hold, words: goneWords(newDispatch())},
 		"DeletedByHandPaused":     {reason: "so is that", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate), deleted(24*time.Hour)), job: running, worker: paused, want: pausing, words: pausingWords("w")},
 		"DeletedByHandFencing":    {reason: "until it must have stopped", dispatch: newDispatch(fenced, deleted(24*time.Hour)), job: running, worker: lost, stop: stopsIn(time.Minute), want: fencing, words: fencingWords("w"), again: time.Minute},
@@ -315,8 +315,10 @@ func TestWords(t *testing.T) {
 	long := newDispatch()
 	long.Spec.Cluster = v1alpha1.ClusterName(strings.Repeat("w", 253))
 	long.Spec.ClusterID = "01234567-89ab-cdef-0123-456789abcdef"
+	claimed := long.DeepCopy()
+	claimed.Spec.Checkpoint = &v1alpha1.Checkpoint{URI: v1alpha1.CheckpointPVC + strings.Repeat("c", 253)}
 	for name, words := range map[string]string{
-		"hold": holdWords(long.Spec.Cluster), "answered": answeredWords(long.Spec.Cluster), "noAgent": noAgentWords(long.Spec.Cluster),
+		"hold": holdWords(long), "claim": holdWords(claimed), "answered": answeredWords(long.Spec.Cluster), "noAgent": noAgentWords(long.Spec.Cluster),
 		"fencing": fencingWords(long.Spec.Cluster), "pausing": pausingWords(long.Spec.Cluster), "gone": goneWords(long),
 		"elsewhere": elsewhereWords(long), "unusable": unusableWords(long.Spec.Cluster, v1alpha1.ReasonCapacityReportMissing),
 		"pending": pendingWords(long), "pendingGone": pendingGoneWords(long), "forgotten": forgottenWords(long.Spec.Cluster), "immediate": immediateWords(long.Spec.Cluster),

@@ -6,6 +6,7 @@ package failover
 import (
 	"fmt"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -21,7 +22,12 @@ func orForgotten(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("if nothing runs there any more, an admin can have its jobs placed again: %s", forgetCommand(worker))
 }
 
-func holdWords(worker v1alpha1.ClusterName) string {
+func holdWords(d *v1alpha1.Dispatch) string {
+	worker := d.Spec.Cluster
+	if c := d.Spec.Checkpoint; c != nil && trainjobs.CheckpointClaim(c.URI) != "" {
+		return fmt.Sprintf("worker %q does not answer, and PersistentVolumeClaim %q there has the checkpoints of the job: it stays until "+
+			"the worker answers again; %s", worker, trainjobs.CheckpointClaim(c.URI), orForgotten(worker))
+	}
 	return fmt.Sprintf("worker %q does not answer, and the job may be running there: it stays until the worker answers "+
 		"again; %s",
 		worker, orForgotten(worker))

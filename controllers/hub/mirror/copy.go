@@ -64,7 +64,7 @@ func sourceOf(job *unstructured.Unstructured) string {
 // newSpec is the spec that the copy of job is created with. The entry of the hub's Kueue stays on the hub: it names the
 // hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
 // entry says about nodes, beside what the podSets of its Dispatch tolerate without it. Pods that belong together select
-// the domain that the Dispatch names.
+// the domain that the Dispatch names. The process is told what the Dispatch says about checkpoints.
 func newSpec(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, flavors bool) map[string]any {
 	spec := runtime.DeepCopyJSON(trainjobs.Spec(job))
 	if spec == nil {
@@ -73,29 +73,37 @@ func newSpec(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, flavor
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
 	patches, _ := spec[fieldPatches].([]any)
 	patches = sentPatches(patches, flavors, dispatch.Spec.PodSets)
-	if domain := domainPatch(dispatch); domain != nil {
-		patches = append(patches, domain)
+	for _, patch := range ownPatches(dispatch) {
+		patches = append(patches, patch)
 	}
+	trainjobs.AddCheckpointEnv(spec, &dispatch.Spec)
 	if spec[fieldPatches] = patches; len(patches) == 0 {
 		delete(spec, fieldPatches)
 	}
 	return spec
 }
 
-// domainPatch returns the entry that keeps pods in the domain of a Dispatch, nil if it names none.
-func domainPatch(dispatch *v1alpha1.Dispatch) map[string]any {
-	if dispatch.Spec.Domain == nil {
-		return nil
+// ownPatches returns the entries that keep pods in the domain of a Dispatch, and that give pods the grace period of their
+// policy.
+func ownPatches(dispatch *v1alpha1.Dispatch) []map[string]any {
+	var typed []*trainer.RuntimePatch
+	if domain := dispatch.Spec.Domain; domain != nil {
+		typed = append(typed, trainjobs.DomainPatch(*domain, dispatch.Spec.PodSets))
 	}
-	patch := trainjobs.DomainPatch(*dispatch.Spec.Domain, dispatch.Spec.PodSets)
-	if patch == nil {
-		return nil
+	if checkpoint := dispatch.Spec.Checkpoint; checkpoint != nil {
+		typed = append(typed, trainjobs.GracePatch(checkpoint.Grace))
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(patch)
-	if err != nil {
-		return nil // It is made of strings.
+	var patches []map[string]any
+	for _, patch := range typed {
+		if patch == nil {
+			continue
+		}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(patch)
+		if err == nil { // It is made of strings and numbers.
+			patches = append(patches, fields)
+		}
 	}
-	return fields
+	return patches
 }
 
 // sentPatches are the runtimePatches of a job that its copy gets.

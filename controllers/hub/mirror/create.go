@@ -180,6 +180,7 @@ func (c *creator) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, cha
 	c.attempt.copy.believe(copy, now)
 	timeToCopy.Observe(now.Sub(c.attempt.noticed).Seconds())
 	c.events.leftOut()
+	c.events.untold()
 	return nil
 }
 

@@ -94,13 +94,15 @@ func compared(spec map[string]any) map[string]any {
 }
 
 // patchesOf returns the runtimePatches of a spec by manager, without their times. It leaves out the entry of Kueue and
-// the entry of the hub's flavors: a copy keeps the flavors with which it was created. Its domain is compared: the Dispatch says it.
+// the entry of the hub's flavors: a copy keeps the flavors with which it was created. Its domain and its grace period are
+// compared: the Dispatch says both.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
 		manager := managerOf(patch)
-		if fields, ok := patch.(map[string]any); ok && (!trainjobs.StaysOnHub(manager) || manager == trainjobs.TopologyManager) {
+		recorded := manager == trainjobs.TopologyManager || manager == trainjobs.CheckpointManager
+		if fields, ok := patch.(map[string]any); ok && (recorded || !trainjobs.StaysOnHub(manager)) {
 			fields = maps.Clone(fields)
 			delete(fields, "time")
 			byManager[manager] = fields

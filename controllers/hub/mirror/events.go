@@ -10,6 +10,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
@@ -53,6 +54,20 @@ func (a *announcer) leftOut() {
 		a.record(corev1.EventTypeWarning, "NamesLeftOut",
 			"The copy on worker %q was created without %s: names under %s are reserved; users may write the annotations %s",
 			a.cluster, strings.Join(names, ", "), v1alpha1.KeyPrefix, strings.Join(v1alpha1.UserAnnotations(), ", "))
+	}
+}
+
+// untold says which variables about checkpoints the new copy does not have, because the job has as many variables as the
+// API takes.
+func (a *announcer) untold() {
+	spec := &a.seen.dispatch.Spec
+	if spec.Checkpoint == nil {
+		return
+	}
+	if names := trainjobs.AddCheckpointEnv(runtime.DeepCopyJSON(trainjobs.Spec(a.seen.job)), spec); len(names) > 0 {
+		a.record(corev1.EventTypeWarning, "VariablesLeftOut",
+			"The copy on worker %q was created without the variables %s: spec.trainer.env may have %d variables; let the TrainJob have %d fewer",
+			a.cluster, strings.Join(names, ", "), trainjobs.MaxEnv, len(names))
 	}
 }
 

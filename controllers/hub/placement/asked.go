@@ -90,6 +90,9 @@ func rulesAtWorker(spec v1alpha1.DispatchPolicySpec) v1alpha1.DispatchPolicySpec
 	spec.Preemption, spec.PriorityClasses = "", nil
 	spec.MaxConcurrentMoves, spec.AdmissionTimeout, spec.UnmanagedJobs = nil, nil, ""
 	spec.Retention, spec.TTLSecondsAfterFinished = nil, nil
+	if spec.Checkpoint != nil {
+		spec.Checkpoint = &v1alpha1.Checkpointing{Grace: spec.Checkpoint.Grace}
+	}
 	return spec
 }
 

@@ -97,6 +97,9 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 		}
 		job.Circumstances = circumstancesOf(seen, job, derived.Runtime)
 	}
+	if job.Claim != "" {
+		job.Home = record.RanOn(seen.dispatch)
+	}
 	var status apierrors.APIStatus
 	switch obstacle := demand.Decision(err); {
 	case err == nil, obstacle != nil:

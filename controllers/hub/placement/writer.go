@@ -70,9 +70,9 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
 		PodSets: copied(job.PodSetsIn(grant.Decision.Cluster, grant.Decision.Domain)), Domain: grant.Decision.Domain.DeepCopy(),
-		AddedNodes: grant.Decision.AddedNodes,
-		Priority:   job.Priority, Counted: job.Counted.DeepCopy(),
-		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
+		AddedNodes: grant.Decision.AddedNodes, Checkpoint: checkpointOf(grant.Decision.Policy, job, d),
+		Priority: job.Priority, Counted: job.Counted.DeepCopy(),
+		Failover: failoverOf(grant.Decision.Policy, job, worker), LocalQueue: localQueueOf(grant),
 	}, grant.Decision.Message)
 }
 
@@ -230,9 +230,13 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 }
 
 // failoverOf is what happens to a job on a worker if the worker is lost. It is decided when the job is placed, because
-// the copy tells it to the worker's agent. Where no agent answers, nobody would stop the copy, so Fenced becomes Hold.
-func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
+// the copy tells it to the worker's agent. Where no agent answers, nobody would stop the copy, so Fenced becomes Hold. A
+// job whose checkpoint is in a volume of the worker is held in any case: it could go on nowhere else.
+func failoverOf(policy *v1alpha1.DispatchPolicy, job *queue.Job, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
 	failover := policy.Rules().Failover
+	if job.Claim != "" {
+		return v1alpha1.FailoverHold
+	}
 	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
 		return v1alpha1.FailoverHold
 	}

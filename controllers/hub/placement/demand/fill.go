@@ -23,8 +23,8 @@ type Hub struct {
 	Priority *int32
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, topology and priority. The error is as that of Of,
-// or an Obstacle of the job's flavors, topology or classes. The demand is empty if it could not be derived. Pass a copy
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, Grace, Claim, topology and priority. The error is as
+// that of Of, or an Obstacle of the job's flavors, checkpoint, topology or classes. The demand is empty if it could not be derived. Pass a copy
 // of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
 	// Package dispatch reports what is wrong with the policies.
@@ -43,6 +43,9 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 		return Demand{}, err
 	}
 	job.PodSets = derived.PodSets
+	if err := checkpoint(job, rules); err != nil {
+		return derived, err
+	}
 	if job.Topology, err = topologyOf(job.Annotations, derived.Topologies); err != nil {
 		return derived, err
 	}
