@@ -216,6 +216,51 @@ Warnings:
   60s ago     Restarted   on worker west: two lines
 `,
 		},
+		"LostBefore": {
+			reason: "an Event says in the present tense that the worker does not answer, and it does",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, with(
+				condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", ""))), Warnings: lost()},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Running on worker west
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME    MESSAGE
+  1         east     30m ago   Rejected   no quota
+Warnings:
+  LAST-SEEN   REASON       MESSAGE
+  2m ago      WorkerLost   Hold: worker "west" does not answer; it has answered again since
+`,
+		},
+		"LostNow": {
+			reason: "the message says it already",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed,
+				with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),
+				with(condition(v1alpha1.DispatchWorkerLost, metav1.ConditionTrue, v1alpha1.ReasonHold, "worker \"west\" does not answer"))), Warnings: lost()},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Lost with worker west (Hold)
+Message:      worker "west" does not answer
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME    MESSAGE
+  1         east     30m ago   Rejected   no quota
+`,
+		},
 		"InDomain": {
 			reason: "where on the worker its pods are together",
 			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
@@ -493,4 +538,10 @@ func warnings() []corev1.Event {
 		all = append(all, e)
 	}
 	return all
+}
+
+func lost() []corev1.Event {
+	return []corev1.Event{{
+		Reason: v1alpha1.ReasonWorkerLost, Message: `Hold: worker "west" does not answer`, LastTimestamp: metav1.NewTime(now.Add(-2 * time.Minute)),
+	}}
 }

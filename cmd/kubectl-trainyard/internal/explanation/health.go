@@ -86,7 +86,7 @@ func (f Observation) advice() string {
 const mostWarnings = 5
 
 // warnings returns a table of the last Events of type Warning, the oldest first. It leaves out Events that say what is
-// printed as the health of the copy or as the end of an attempt.
+// printed as the message of a lost job, as the health of the copy or as the end of an attempt.
 func (f Observation) warnings() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Last-Seen"}, output.Column{Name: "Reason"}, output.Column{Name: "Message"})
 	events := slices.DeleteFunc(slices.Clone(f.Warnings), func(event corev1.Event) bool { return f.prints(event.Reason) })
@@ -94,15 +94,22 @@ func (f Observation) warnings() *metav1.Table {
 		return cmp.Or(lastSeen(&a).Compare(lastSeen(&b).Time), cmp.Compare(a.Name, b.Name))
 	})
 	for i := max(0, len(events)-mostWarnings); i < len(events); i++ {
-		output.Add(table, output.Age(lastSeen(&events[i]), f.Now)+" ago", events[i].Reason, oneLine(events[i].Message))
+		message := oneLine(events[i].Message)
+		if events[i].Reason == v1alpha1.ReasonWorkerLost { // Otherwise the job would be lost, or an attempt would have ended so.
+			message += "; it has answered again since"
+		}
+		output.Add(table, output.Age(lastSeen(&events[i]), f.Now)+" ago", events[i].Reason, message)
 	}
 	return table
 }
 
-// prints is true if the copy's trouble or the end of an attempt has the reason of the Event.
+// prints is true if the loss of the worker, the copy's trouble or the end of an attempt has the reason of the Event.
 func (f Observation) prints(reason string) bool {
 	if f.Dispatch == nil {
 		return false
+	}
+	if reason == v1alpha1.ReasonWorkerLost && record.StateOf(f.Dispatch) == record.Lost {
+		return true
 	}
 	if trouble := record.Trouble(f.Dispatch); trouble != nil && trouble.Reason == reason {
 		return true
