@@ -211,8 +211,9 @@ type snapshot struct {
 	elsewhere bool
 	// kept is true if the pods are gone, and their logs are in the log archive.
 	kept bool
-	// where says where the job is, if it is elsewhere and has no pods.
-	where string
+	// where says where the job is, if it is elsewhere and has no pods. placed is true if that is on a worker.
+	where  string
+	placed bool
 	// now is the time of the snapshot, for ages.
 	now time.Time
 }
@@ -243,6 +244,13 @@ func newSnapshotElsewhere(job *unstructured.Unstructured, pods []*corev1.Pod, no
 		s.elsewhere, s.pods = true, pods
 	}
 	return s, err
+}
+
+// isHidden says whether the job's worker has reported that a step runs, and no pod is shown. Usually the worker does not
+// answer, which the gateway says in a warning. The Dispatch says it only after the grace period of the worker.
+func (s *snapshot) isHidden() bool {
+	runs := func(one step) bool { return one.state == v1alpha1.StepRunning }
+	return s.placed && len(s.pods) == 0 && slices.ContainsFunc(s.steps(), runs)
 }
 
 // isBetweenAttempts says whether nothing may be known of the job's steps because it has left a worker, and goes on.

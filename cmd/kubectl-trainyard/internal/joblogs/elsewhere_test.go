@@ -8,6 +8,7 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -53,5 +54,32 @@ func TestAttemptsOnWorkers(t *testing.T) {
 			check.Equal(t, true, all, "it has happened to all nodes")
 		}
 		last = next
+	}
+}
+
+// TestHiddenPods is about a worker that has reported a running step, and whose pods are not shown: it does not answer.
+func TestHiddenPods(t *testing.T) {
+	running := trainer.JobStatus{Name: "node", Active: ptr.To[int32](1), Ready: ptr.To[int32](1)}
+	const where = `it is on worker "west"`
+	tests := map[string]struct {
+		reason string
+		status trainer.JobStatus
+		placed bool
+		step   *step
+		want   string
+	}{
+		"Job":     {reason: "no step is asked for", status: running, placed: true, want: `the pods of TrainJob "job" cannot be seen now: ` + where},
+		"Step":    {reason: "a log or a command", status: running, placed: true, step: &trainerStep, want: `the pod of step trainer, node 0, of TrainJob "job" cannot be seen now: ` + where},
+		"NoPods":  {reason: "nothing runs yet", status: trainer.JobStatus{Name: "node"}, placed: true, want: `TrainJob "job" has no pods yet: ` + where},
+		"Evicted": {reason: "the status is of an attempt that has ended", status: running, want: `TrainJob "job" has no pods yet: ` + where},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			job := testSnapshot(t, &trainer.TrainJob{Status: trainer.TrainJobStatus{JobsStatus: []trainer.JobStatus{tc.status}}}).job
+			s, err := newSnapshotElsewhere(job, nil, epoch)
+			check.Must(t, err)
+			s.where, s.placed = where, tc.placed
+			check.Equal(t, tc.want, whyNoPod(s, tc.step, 0), "%s", tc.reason)
+		})
 	}
 }

@@ -49,6 +49,8 @@ func whyNoPod(s *snapshot, of *step, node int32) string {
 		return name + " is being deleted, and has no pods any more"
 	case trainjobs.Suspended(s.job):
 		return name + " is suspended, so it has no pods" + howToResume(s)
+	case of == nil && s.isHidden():
+		return fmt.Sprintf("the pods of %s cannot be seen now: %s", name, s.where)
 	case of == nil && s.elsewhere:
 		return name + " has no pods yet: " + s.where
 	case of == nil:
@@ -56,6 +58,9 @@ func whyNoPod(s *snapshot, of *step, node int32) string {
 	}
 	if unmet := of.unmet(s.steps()); len(unmet) > 0 {
 		return fmt.Sprintf("step %s of %s has not started: it waits for %s", of.name, name, strings.Join(stepNames(unmet), " and "))
+	}
+	if s.isHidden() {
+		return fmt.Sprintf("the pod of step %s, node %d, of %s cannot be seen now: %s", of.name, node, name, s.where)
 	}
 	text := fmt.Sprintf("step %s of %s has no pod for node %d yet", of.name, name, node)
 	if s.where != "" {

@@ -137,19 +137,16 @@ func (r reader) read(ctx context.Context) (*snapshot, error) {
 
 // snapshotElsewhere reads where the job is if it has no pods.
 func (r reader) snapshotElsewhere(ctx context.Context, job *unstructured.Unstructured, pods []*corev1.Pod) (*snapshot, error) {
-	var where string
-	if len(pods) == 0 {
-		dispatch, err := r.readDispatch(ctx)
-		if err != nil {
-			return nil, err
-		}
-		where = whereItIs(dispatch)
-	}
 	s, err := newSnapshotElsewhere(job, pods, r.clients.Clock.Now())
-	if err == nil {
-		s.where = where
+	if err != nil || len(pods) > 0 {
+		return s, err
 	}
-	return s, err
+	dispatch, err := r.readDispatch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.where, s.placed = whereItIs(dispatch), dispatch != nil && dispatch.Spec.Cluster != ""
+	return s, nil
 }
 
 func (r reader) explainNoJob(ctx context.Context, err error) error {
