@@ -10,12 +10,10 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
@@ -55,7 +53,7 @@ type wiring struct {
 	// logs is nil without an archive of logs.
 	logs *logarchive.Archive
 	// references are what the pods of a copy name, nil without --lookup.
-	references func(context.Context, *unstructured.Unstructured) ([]dependencies.Reference, error)
+	references referencesFunc
 }
 
 // addControllers makes the parts of the manager, connects them and adds them to mgr.
@@ -99,8 +97,10 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	if err != nil {
 		return err
 	}
-	if err := w.addLookup(ctx); err != nil {
-		return err
+	if o.lookup {
+		if w.references, err = newReferences(ctx, mgr.GetClient()); err != nil {
+			return err
+		}
 	}
 	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)
 	return errors.Join(
