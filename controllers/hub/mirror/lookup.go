@@ -65,6 +65,9 @@ func (n *names) missing(ctx context.Context, worker v1alpha1.ClusterName, copy *
 	for _, err := range faults {
 		log.FromContext(ctx).V(1).Info("Not looked for", "reason", err.Error())
 	}
+	if len(states) == 0 && slices.ContainsFunc(faults, apierrors.IsForbidden) {
+		n.learn(false) // The rights have been taken back.
+	}
 	words := dependencies.Words(dependencies.Missing(references, dependencies.Required, states), copy.GetNamespace())
 	if words == "" {
 		return nil
@@ -86,8 +89,12 @@ func (n *names) mayLook(ctx context.Context, live client.Reader, namespace strin
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return false // It is asked again for the next job.
 	}
+	return n.learn(!apierrors.IsForbidden(err))
+}
+
+func (n *names) learn(permitted bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.permitted, n.asked = !apierrors.IsForbidden(err), now
-	return n.permitted
+	n.permitted, n.asked = permitted, n.clock.Now()
+	return permitted
 }

@@ -48,13 +48,9 @@ func (r *countedReader) Get(ctx context.Context, key client.ObjectKey, object cl
 // readsWith makes the mirror look for what pods name, with the rights that a user has on the worker.
 func (s *scene) readsWith(t *testing.T, user string) *countedReader {
 	t.Helper()
-	config := rest.CopyConfig(s.worker.Cluster.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: user}
-	limited, err := client.New(config, client.Options{Scheme: s.Scheme})
-	must(t, err)
 	cached, err := s.worker.Connection.Client()
 	must(t, err)
-	reader := &countedReader{Reader: splitReader{Reader: s.worker.Admin, limited: limited}}
+	reader := &countedReader{Reader: splitReader{Reader: s.worker.Admin, limited: s.clientOf(t, user)}}
 	s.options.Worker = stuckWorker{cached: cached, live: reader}
 	checker, err := validation.New(t.Context(), validation.Options{
 		Client: s.Hub.Admin, Live: s.Hub.Admin, Framework: validation.EmptyCluster{Client: s.Hub.Admin},
@@ -70,6 +66,16 @@ func (s *scene) readsWith(t *testing.T, user string) *countedReader {
 	}
 	s.restart()
 	return reader
+}
+
+// clientOf returns a client with the rights that a user has on the worker.
+func (s *scene) clientOf(t *testing.T, user string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(s.worker.Cluster.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	limited, err := client.New(config, client.Options{Scheme: s.Scheme})
+	must(t, err)
+	return limited
 }
 
 // splitReader reads metadata with limited rights, and the rest with all.
@@ -178,6 +184,18 @@ func TestNamesAreNotLookedFor(t *testing.T) {
 		s.Clock.Step(11 * time.Minute)
 		s.nextAttempt(t)
 		check.Equal(t, 2, len(reader.read), "reads after a while")
+	})
+	t.Run("TakenBack", func(t *testing.T) {
+		s, reader := newNeedyScene(t, lookingUser)
+		s.reconcile(t)
+		s.expectEnd(t, v1alpha1.OutcomeRejected, `Secret "hf-token"`)
+		reader.Reader, reader.read = splitReader{Reader: s.worker.Admin, limited: s.clientOf(t, "nobody")}, nil
+		s.nextAttempt(t)
+		if s.copy(t) == nil {
+			t.Fatal("the copy was not created")
+		}
+		s.nextAttempt(t)
+		check.Diff(t, []string{"Secret hf-token"}, reader.read, "reads for two copies")
 	})
 	t.Run("OwnRuntime", func(t *testing.T) {
 		with := needy()
