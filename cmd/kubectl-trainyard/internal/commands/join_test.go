@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -154,7 +155,7 @@ func TestJoinAndLeave(t *testing.T) {
 	leave(t, "joined")
 }
 
-// TestRightsOfJoin checks which rights of the gateway join grants, and that it takes none away.
+// TestRightsOfJoin checks which rights join grants beside config/worker, and that it takes none away.
 func TestRightsOfJoin(t *testing.T) {
 	setUpPair(t)
 	defer leave(t, "granted")
@@ -170,6 +171,7 @@ func TestRightsOfJoin(t *testing.T) {
 		{"--logs=false takes nothing away", []string{"--logs=false"}, logs},
 		{"exec is asked for", []string{"--exec"}, all},
 		{"a join without --exec takes nothing away", nil, all},
+		{"to look for what jobs name is asked for", []string{"--lookup"}, append(slices.Clone(all), "trainyard-hub-lookup")},
 	} {
 		args := append([]string{"join", "granted", "--agent=none", "--wait=false"}, step.args...)
 		if out, errOut, code := onPair(t, args...); code != 0 {
