@@ -9,7 +9,9 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -134,5 +136,13 @@ func TestWhyNoPod(t *testing.T) {
 				t.Errorf("%s:\nwant %s\ngot  %s", tc.reason, tc.want, got)
 			}
 		})
+	}
+}
+
+func TestExplainNoJob(t *testing.T) {
+	r := reader{job: types.NamespacedName{Namespace: "research", Name: "job"}, context: "prod"}
+	got := r.explainNoJob(t.Context(), apierrors.NewUnauthorized("Unauthorized"))
+	if want := `get TrainJob "job": Unauthorized: you must be logged in to the cluster (context "prod")`; got.Error() != want {
+		t.Errorf("a token that has expired:\nwant %s\ngot  %s", want, got)
 	}
 }

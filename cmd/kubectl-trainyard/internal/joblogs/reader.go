@@ -153,6 +153,9 @@ func (r reader) explainNoJob(ctx context.Context, err error) error {
 	if isKindMissing(err) {
 		return fmt.Errorf("this cluster%s has no TrainJobs: neither Kubeflow Trainer nor Trainyard is installed here", r.ofContext(" (context %q)"))
 	}
+	if apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("get TrainJob %q: %w: you must be logged in to the cluster%s", r.job.Name, err, r.ofContext(" (context %q)"))
+	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get TrainJob %q: %w", r.job.Name, err)
 	}
