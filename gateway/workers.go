@@ -81,13 +81,14 @@ type worker struct {
 	close              func()
 	timeout            time.Duration
 
-	// ready is closed when the identity is checked. err says why the worker cannot be used.
-	ready chan struct{}
-	err   error
-	// made is when the connection began, used when it was last asked for, and silent when it has last not answered at all,
-	// under workers.mu. doubted, too, says that somebody finds that out.
-	made, used, silent time.Time
-	doubted            bool
+	// ready is closed when the identity is checked, at the time checked. err says why the worker cannot be used.
+	ready   chan struct{}
+	checked time.Time
+	err     error
+	// used is when the connection was last asked for, and silent when it has last not answered at all, under workers.mu.
+	// doubted, too, says that somebody finds that out.
+	used, silent time.Time
+	doubted      bool
 }
 
 // get returns the connection to a worker. The error says in words why there is none.
@@ -184,9 +185,9 @@ func (w *workers) connect(object *v1alpha1.WorkerCluster, credentials *kubeconfi
 		}
 		other.close()
 	}
-	made.made, made.used = now, now
+	made.used = now
 	w.byName[made.name] = made
-	go made.check(object)
+	go made.check(object, w.clock)
 	return made, nil
 }
 
@@ -199,7 +200,7 @@ func (w *worker) serves(id types.UID, fingerprint string, now time.Time) bool {
 func (w *worker) stale(now time.Time) bool {
 	select {
 	case <-w.ready:
-		return w.err != nil && now.Sub(w.made) > retryAfter
+		return w.err != nil && now.Sub(w.checked) > retryAfter
 	default:
 		return false
 	}
@@ -286,8 +287,9 @@ func overHTTP1(config *tls.Config) *http.Transport {
 
 // check asks which cluster answers. Nothing else is sent to another cluster than the registered one. Its context is not
 // that of a request: all who wait share the answer.
-func (w *worker) check(object *v1alpha1.WorkerCluster) {
+func (w *worker) check(object *v1alpha1.WorkerCluster, clock clock.PassiveClock) {
 	w.err = w.identify(object)
+	w.checked = clock.Now()
 	close(w.ready)
 }
 

@@ -106,6 +106,35 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	}
 }
 
+// TestSilentWorkerIsNotAskedAgainAtOnce: retryAfter counts from the end of the check, which takes as long as
+// --gateway-worker-timeout. Otherwise nobody would be spared with a long timeout.
+func TestSilentWorkerIsNotAskedAgainAtOnce(t *testing.T) {
+	w := newWorld(t, &workerServer{})
+	clock := clocktesting.NewFakeClock(time.Now())
+	var asked atomic.Int32
+	release := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if asked.Add(1) == 1 {
+			clock.Step(3 * retryAfter)
+		}
+		<-release
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(release) })
+	config := &rest.Config{Host: server.URL, BearerToken: workerToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	all := newWorkers(w.records, loader{"/east": config}, clock, 2*time.Second)
+	for step, want := range []struct {
+		passed time.Duration
+		asked  int32
+	}{{0, 1}, {retryAfter, 1}, {time.Second, 2}} {
+		clock.Step(want.passed)
+		if _, err := all.get(t.Context(), "east"); err == nil {
+			t.Error("a worker that hangs is used")
+		}
+		check.Equal(t, want.asked, asked.Load(), "how often the worker was asked after step %d", step)
+	}
+}
+
 // TestSilentWorkerIsNamed: with the default of --gateway-worker-timeout, a list comes without the pods of a worker that
 // hangs, and while it hangs. Its warning says in which time the worker has not answered.
 func TestSilentWorkerIsNamed(t *testing.T) {
