@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
@@ -144,7 +145,7 @@ func explain(err error) string {
 		return "the server does not speak TLS"
 	case errors.As(err, &dns):
 		return fmt.Sprintf("the host %q is not found by DNS", dns.Name)
-	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || isTimeout(err):
 		return "the server does not answer in time"
 	case errors.As(err, &operation):
 		return fmt.Sprintf("%s: %v", operation.Op, operation.Err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"syscall"
 	"testing"
@@ -169,5 +170,14 @@ func blackhole(t *testing.T) string {
 			return listener.Addr().String()
 		}
 		t.Cleanup(func() { filler.Close() })
+	}
+}
+
+// TestTimeoutsHaveOneMessage: a dial ends by the deadline of its context or by that of the connection, whichever is noticed
+// first. The same problem has the same message each time.
+func TestTimeoutsHaveOneMessage(t *testing.T) {
+	for _, cause := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded} {
+		err := &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: errors.Join(&net.OpError{Op: "dial", Net: "tcp", Err: cause})}
+		check.Equal(t, "the server does not answer in time", explain(err), "explanation of %v", err)
 	}
 }
