@@ -34,8 +34,8 @@ func holdWords(d *v1alpha1.Dispatch) string {
 }
 
 func answeredWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer correctly, but something at its address answers: its API server may "+
-		"be down, and without it the agent cannot stop the job, so the job stays until the worker answers again; %s", worker, orForgotten(worker))
+	return fmt.Sprintf("worker %q does not answer correctly, but something at its address has answered since contact was lost: its "+
+		"API server may be down, and without it the agent cannot stop the job, so the job stays until the worker answers again; %s", worker, orForgotten(worker))
 }
 
 func noAgentWords(worker v1alpha1.ClusterName) string {
