@@ -25,6 +25,7 @@ const (
 	insufficient
 	unfenceable
 	awayFromHome
+	fieldUnknown
 	inadmissible
 	pinMismatch
 	policyMismatch
@@ -76,6 +77,7 @@ var filterRows = [...]struct {
 				"without the annotation %s it may go elsewhere, and begins anew", f.job.Home, f.job.Claim, v1alpha1.AnnotationCheckpoint)
 		},
 	},
+	fieldUnknown: {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
 	pinMismatch: {
@@ -270,6 +272,9 @@ func (f *filters) open(w *Worker) filterResult {
 		return awayFromHome
 	case f.job.Grace != nil && f.isUnfenceable(w):
 		return unfenceable
+	}
+	if len(f.unknownOfJob(w)) > 0 || len(f.unknownOfRuntime(w)) > 0 {
+		return fieldUnknown
 	}
 	if len(f.job.Excluded) > 0 {
 		if f.job.excludes(w.Name) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
@@ -49,6 +50,10 @@ type Job struct {
 	// that has the checkpoint: the job ran there. Empty: it did not run yet.
 	Claim string
 	Home  v1alpha1.ClusterName
+	// Fields are the fields of the copy's spec that some worker does not know: as Worker.Trainer names them, sorted.
+	Fields []string
+	// Runtime is the job's runtime, if some worker does not know fields of it.
+	Runtime Runtime
 	// Topology says which pods belong together. nil: they may run anywhere on a worker.
 	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
@@ -79,6 +84,15 @@ func (j *Job) Exclude(worker v1alpha1.ClusterName, why Exclusion) {
 		j.Excluded = map[v1alpha1.ClusterName]Exclusion{}
 	}
 	j.Excluded[worker] = why
+}
+
+// Runtime is a runtime on the hub.
+type Runtime struct {
+	Kind string
+	// Key has no namespace for a ClusterTrainingRuntime.
+	Key types.NamespacedName
+	// Fields are as Job.Fields.
+	Fields []string
 }
 
 // Exclusion is why a worker cannot take one job, even with enough free resources.
@@ -152,6 +166,11 @@ type Worker struct {
 	Pools map[string]PoolPrice
 	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.
 	Assigned, Queued int
+	// Trainer is what the worker's TrainJob API knows.
+	Trainer v1alpha1.TrainerAPI
+	// HasRuntime says whether the worker has a runtime of its own, in place of which nothing of the hub comes there. Nil:
+	// nobody knows, and no job is kept off the worker because of its runtime.
+	HasRuntime func(kind string, key types.NamespacedName) bool
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
 	KubernetesVersion string
 	NodeGroups        []v1alpha1.NodeGroup
@@ -160,7 +179,7 @@ type Worker struct {
 }
 
 // WorkerOf returns what a WorkerCluster says of its worker, with nodes and allocatable as the caller has counted them.
-// The caller adds NotReady, Queued and Revision, and may know a newer number of assigned jobs than the status. Resources
+// The caller adds NotReady, HasRuntime, Queued and Revision, and may know a newer number of assigned jobs than the status. Resources
 // that the worker's scheduler extender manages are in no amounts of the worker.
 func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resources) Worker {
 	return Worker{
@@ -169,6 +188,7 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 		Nodes: nodes.Ignoring(cluster.Spec.IgnoredResources), LongestGrace: longestGrace(cluster),
 		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
 		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
+		Trainer:           ptr.Deref(cluster.Status.Trainer, v1alpha1.TrainerAPI{}),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 	}
 }

@@ -48,6 +48,7 @@ var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1al
 
 const (
 	resourceJobSets         = "jobsets"
+	resourceTrainJobs       = "trainjobs"
 	resourcePods            = "pods"
 	resourceCapacityReports = "capacityreports"
 	resourceExecutionLeases = "executionleases"
@@ -123,7 +124,7 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 			object: metadataOf(TrainingRuntimeGVK), options: metadataOnly,
 		},
 		{
-			resource: "trainjobs", gvk: trainjobs.GroupVersionKind, scope: meta.RESTScopeNamespace, object: trainjobs.New(),
+			resource: resourceTrainJobs, gvk: trainjobs.GroupVersionKind, scope: meta.RESTScopeNamespace, object: trainjobs.New(),
 			options: cache.ByObject{
 				Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: opts.HubID}),
 				Transform: trainjobs.Strip,

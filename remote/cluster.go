@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 )
@@ -88,6 +91,10 @@ type Cluster struct {
 		fault string
 		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
+		// jobsWatched is when the watch of TrainJobs last began. definitionChanged is true if it has ended early since the loop
+		// last asked.
+		jobsWatched       time.Time
+		definitionChanged bool
 	}
 }
 
@@ -137,7 +144,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 		creationTimeout: c.opts.CreationTimeout, changeTimeout: c.opts.ChangeTimeout, leading: c.opts.Leading,
 		unauthorized: c.unauthorized, answered: c.answered, excessive: c.setExcess,
 	}
-	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
+	if c.prober, err = newProber(config, httpClient(probes{s}), c.opts.Hub); err != nil {
 		return err
 	}
 	c.kinds = cachedKinds(c.opts, c.capacity)
@@ -182,6 +189,35 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 // Cache returns the worker's cache. It is the same cache for the life of the Cluster. It starts to fill when the pinned
 // worker has answered for the first time. During an outage it keeps its objects.
 func (c *Cluster) Cache() cache.Cache { return c.caches }
+
+// HasRuntime says whether the worker has a runtime that did not come from this hub, as its cache shows it.
+func (c *Cluster) HasRuntime(kind string, key types.NamespacedName) bool {
+	found := metadataOf(trainjobs.GroupVersionKind.GroupVersion().WithKind(kind))
+	err := c.caches.Get(c.ctx, key, found)
+	return err == nil && found.Labels[v1alpha1.LabelPropagatedBy] != c.opts.HubID
+}
+
+// SubscribeRuntimes has changed called when a runtime comes or goes on the worker.
+func (c *Cluster) SubscribeRuntimes(changed func()) (cancel func()) {
+	var cancels []func()
+	for _, gvk := range []schema.GroupVersionKind{ClusterTrainingRuntimeGVK, TrainingRuntimeGVK} {
+		informer, err := c.caches.GetInformer(c.ctx, metadataOf(gvk), cache.BlockUntilSynced(false))
+		if err != nil {
+			continue // The connection has ended.
+		}
+		handle, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() },
+		})
+		if err == nil {
+			cancels = append(cancels, func() { _ = informer.RemoveEventHandler(handle) }) // It has ended otherwise.
+		}
+	}
+	return func() {
+		for _, cancel := range cancels {
+			cancel()
+		}
+	}
+}
 
 // Inventory returns what the worker has and what its pods use. Status.Capacity says whether it is reliable.
 func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }
@@ -294,8 +330,11 @@ func (c *Cluster) answered(request call, code int) {
 	kind := c.kind(request.resource)
 	needed := !kind.optional
 	gone := code == 404 && (needed || request.resource == resourceJobSets)
-	if gone || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
+	if gone {
 		c.locked.apisDue = true
+	}
+	if code == 0 && request.watch && request.resource == resourceTrainJobs {
+		c.watchBegins(listed)
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
@@ -308,6 +347,16 @@ func (c *Cluster) answered(request call, code int) {
 	}
 }
 
+// watchBegins is called when a watch of TrainJobs begins. listed is true if it begins with a list. The caller holds mu.
+func (c *Cluster) watchBegins(listed bool) {
+	now := c.opts.Clock.Now()
+	if !listed {
+		c.locked.apisDue = true
+		c.locked.definitionChanged = c.locked.definitionChanged || now.Sub(c.locked.jobsWatched) < shortestWatch
+	}
+	c.locked.jobsWatched = now
+}
+
 // kind returns the row of a resource that the caches hold.
 func (c *Cluster) kind(resource string) cachedKind {
 	for i := range c.kinds {
@@ -316,6 +365,17 @@ func (c *Cluster) kind(resource string) cachedKind {
 		}
 	}
 	return cachedKind{}
+}
+
+// shortestWatch is how long a watch of a cache lasts at least unless the API server ends it (client-go's minWatchTimeout).
+const shortestWatch = 5 * time.Minute
+
+// askAPIs has the loop ask again which APIs the worker serves.
+func (c *Cluster) askAPIs() {
+	c.mu.Lock()
+	c.locked.apisDue = true
+	c.mu.Unlock()
+	poke(c.wake)
 }
 
 // setStatus changes the status and notifies the subscribers. The status of a closed Cluster does not change.

@@ -68,6 +68,11 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	f.locked.clusters = map[v1alpha1.ClusterName]*Cluster{}
 	f.locked.meters = map[v1alpha1.ClusterName]*meter{}
 	f.locked.subscriptions = map[*subscription]bool{}
+	opts.Hub.subscribe(func() {
+		for _, cluster := range f.List() {
+			cluster.askAPIs()
+		}
+	})
 	return f, nil
 }
 

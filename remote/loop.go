@@ -71,7 +71,10 @@ func (l *loop) observe() *route {
 	if how != answered || t.pinned == "" || id != t.pinned {
 		return w
 	}
-	if l.takeAPIsDue() {
+	if due, changed := l.takeAPIsDue(); due {
+		if changed {
+			l.prober.settling = settlingReads
+		}
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
 		found, err := l.prober.apis(ctx)
 		cancel()
@@ -138,12 +141,13 @@ func (l *loop) takeTarget() target {
 	return t
 }
 
-func (l *loop) takeAPIsDue() bool {
+// takeAPIsDue says whether to ask which APIs the worker serves, and whether their definition seems to have changed.
+func (l *loop) takeAPIsDue() (due, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := l.locked.apisDue
-	l.locked.apisDue = false
-	return due
+	due, changed = l.locked.apisDue, l.locked.definitionChanged
+	l.locked.apisDue, l.locked.definitionChanged = false, false
+	return due, changed
 }
 
 func (l *loop) setAPIsDue() {

@@ -25,6 +25,8 @@ const CreationTimeout = 65 * time.Second
 type Options struct {
 	// HubID is the value of the label trainyard.dev/hub on this hub's copies. Required.
 	HubID string
+	// Hub is what the hub knows of TrainJobs. Workers are compared with it. Default: they are not.
+	Hub *HubAPI
 	// Scheme is the scheme of the clients. Default: client-go's.
 	Scheme *runtime.Scheme
 	// RequestTimeout bounds reads and all requests for an ExecutionLease. Default: 10s.

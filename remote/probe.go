@@ -59,18 +59,20 @@ const maxUID = 128
 
 // prober asks a worker for its cluster ID and its APIs.
 type prober struct {
-	http     *http.Client
-	host     string
 	metadata metadata.Interface
 	rest     rest.Interface
-	// etag and fields belong to the last TrainJob schema. Only the loop uses them.
-	etag   string
-	fields []string
-	// attempts counts the failed attempts to get that schema.
+	// Only the loop uses the following. trainer is what the last document said, compared with what the hub knew then.
+	document *document
+	trainer  Trainer
+	hub      *HubAPI
+	hubKnew  *schemas
+	// attempts counts the failed attempts to get the document.
 	attempts int
+	// settling is how often the document has to be read again, because it may be about to change.
+	settling int
 }
 
-func newProber(config *rest.Config, client *http.Client) (*prober, error) {
+func newProber(config *rest.Config, client *http.Client, hub *HubAPI) (*prober, error) {
 	meta, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), client)
 	if err != nil {
 		return nil, err
@@ -79,7 +81,7 @@ func newProber(config *rest.Config, client *http.Client) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &prober{http: client, host: strings.TrimSuffix(config.Host, "/"), metadata: meta, rest: disco.RESTClient()}, nil
+	return &prober{metadata: meta, rest: disco.RESTClient(), document: newDocument(config.Host, client), hub: hub}, nil
 }
 
 // identity is the probe: liveness and cluster ID in one request. Its error says why the answer is not answered.
@@ -196,8 +198,7 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 		return found, err
 	}
 	if found.trainJob {
-		found.trainer.Version = trainjobs.GroupVersionKind.Version
-		found.trainer.Fields, found.unsure, err = p.schema(ctx)
+		found.trainer, found.unsure, err = p.schema(ctx)
 	}
 	return found, err
 }
@@ -224,91 +225,4 @@ func (p *prober) serves(ctx context.Context, groupVersion, resource string) (boo
 		return false, fmt.Errorf("ask for %s: %s", groupVersion, explain(err))
 	}
 	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), nil
-}
-
-// schema returns the fields of a TrainJob's spec. An API server publishes a CRD's schema a little after it serves the
-// CRD. So the result is unsure for some attempts, but not for ever.
-func (p *prober) schema(ctx context.Context) (fields []string, unsure bool, err error) {
-	const patience = 10
-	fields, ok, err := p.fetchSchema(ctx)
-	if ok || err != nil {
-		p.attempts = 0
-		return fields, false, err
-	}
-	p.attempts++
-	return p.fields, p.attempts%patience != 0, nil
-}
-
-// openAPI is how the paths of OpenAPI documents begin.
-const openAPI = "/openapi/v3/"
-
-// fetchSchema returns false if another attempt may succeed. Its error is about a document that is too large.
-func (p *prober) fetchSchema(ctx context.Context) (fields []string, ok bool, err error) {
-	address := p.host + openAPI + "apis/" + trainjobs.GroupVersionKind.GroupVersion().String()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, true, nil // An address without a schema stays so.
-	}
-	req.Header.Set("Accept", "application/json")
-	if p.etag != "" {
-		req.Header.Set("If-None-Match", p.etag)
-	}
-	res, err := p.http.Do(req)
-	if err != nil {
-		return nil, false, nil // Another attempt may succeed.
-	}
-	defer res.Body.Close()
-	switch res.StatusCode {
-	case http.StatusNotModified:
-		return p.fields, true, nil
-	case http.StatusForbidden:
-		return nil, true, nil
-	case http.StatusOK:
-		fields, err := specFields(res.Body)
-		if excess := (*bounded.TooLargeError)(nil); errors.As(err, &excess) {
-			return nil, false, fmt.Errorf("ask for the schema of TrainJobs: %w", excess)
-		}
-		if err != nil || len(fields) == 0 {
-			return nil, false, nil // Another attempt may succeed.
-		}
-		p.etag, p.fields = res.Header.Get("Etag"), fields
-		return fields, true, nil
-	}
-	return nil, false, nil
-}
-
-// specFields finds the fields of a TrainJob's spec in an OpenAPI v3 document.
-func specFields(document io.Reader) ([]string, error) {
-	type schema struct {
-		Kinds []struct {
-			Kind string `json:"kind"`
-		} `json:"x-kubernetes-group-version-kind"`
-		Properties struct {
-			Spec struct {
-				Properties map[string]json.RawMessage `json:"properties"`
-			} `json:"spec"`
-		} `json:"properties"`
-	}
-	var openAPI struct {
-		Components struct {
-			Schemas map[string]schema `json:"schemas"`
-		} `json:"components"`
-	}
-	if err := json.NewDecoder(document).Decode(&openAPI); err != nil {
-		return nil, err
-	}
-	for _, s := range openAPI.Components.Schemas {
-		for _, kind := range s.Kinds {
-			if kind.Kind != trainjobs.GroupVersionKind.Kind {
-				continue
-			}
-			fields := make([]string, 0, len(s.Properties.Spec.Properties))
-			for field := range s.Properties.Spec.Properties {
-				fields = append(fields, field)
-			}
-			slices.Sort(fields)
-			return fields, nil
-		}
-	}
-	return nil, nil
 }

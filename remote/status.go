@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,16 @@ type Trainer struct {
 	Version string
 	// Fields are the fields of a TrainJob's spec, sorted. Empty: the worker does not publish them.
 	Fields []string
+	// Release is the release of the Kubeflow Trainer whose TrainJobs have these fields, as fields.Release.
+	Release string
+	// Missing and MissingOfRuntimes are the fields of TrainJobs and of runtimes that the hub knows and the worker does not,
+	// as Schema.Missing of package fields. Empty also if one of them is not known.
+	Missing, MissingOfRuntimes []string
+}
+
+func (t *Trainer) same(other *Trainer) bool {
+	return t.Version == other.Version && t.Release == other.Release && slices.Equal(t.Fields, other.Fields) &&
+		slices.Equal(t.Missing, other.Missing) && slices.Equal(t.MissingOfRuntimes, other.MissingOfRuntimes)
 }
 
 // Status is what is known of a worker. It is a value: nobody changes its parts.
@@ -99,18 +110,10 @@ type Status struct {
 
 // same says whether there is nothing to report to subscribers.
 func (s Status) same(other Status) bool {
-	if len(s.Trainer.Fields) != len(other.Trainer.Fields) {
-		return false
-	}
-	for i := range s.Trainer.Fields {
-		if s.Trainer.Fields[i] != other.Trainer.Fields[i] {
-			return false
-		}
-	}
 	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.Untried == other.Untried && s.LeaseRefusal == other.LeaseRefusal &&
 		s.JobSetMissing == other.JobSetMissing && s.LogsForbidden == other.LogsForbidden && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
 		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
-		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint
+		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.same(&other.Trainer) && s.Fingerprint == other.Fingerprint
 }
 
 // ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.

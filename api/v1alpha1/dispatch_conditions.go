@@ -115,6 +115,9 @@ const (
 	ReasonCordoned = "Cordoned"
 	// ReasonPolicyMismatch: the policy's cluster selector does not match the worker's labels.
 	ReasonPolicyMismatch = "PolicyMismatch"
+	// ReasonFieldUnknown: the worker's CRDs do not know a field that the job uses, or that its runtime uses and the worker
+	// has no runtime of its own instead.
+	ReasonFieldUnknown = "FieldUnknown"
 	// ReasonInsufficientResources: the gang does not fit on what is free on the worker's nodes now.
 	ReasonInsufficientResources = "InsufficientResources"
 	// ReasonNoMatchingNode: no node of the worker could take some of the gang's pods if nothing else ran there. Their node

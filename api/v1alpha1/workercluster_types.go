@@ -94,6 +94,19 @@ const (
 	ReasonRenewalFailed = "RenewalFailed"
 )
 
+// WorkerClusterSkewUnsupported is the condition type that is True while the releases of the Kubeflow Trainer on the hub and
+// on the worker are too far apart. A hub should be at least as new as its workers, and workers at most two minor releases
+// behind it. Jobs are sent there all the same, except those that use fields which the worker does not know.
+const WorkerClusterSkewUnsupported = "SkewUnsupported"
+
+// Reasons of WorkerClusterSkewUnsupported.
+const (
+	// ReasonWorkerNewer: the worker has a later release than the hub.
+	ReasonWorkerNewer = "WorkerNewer"
+	// ReasonWorkerTooOld: the worker is more than two minor releases behind the hub.
+	ReasonWorkerTooOld = "WorkerTooOld"
+)
+
 // WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that are not on
 // record, as after a restore from a backup. The manager leaves them alone until an admin decides about them.
 const WorkerClusterUnknownCopies = "UnknownCopies"
@@ -252,6 +265,27 @@ type TrainerAPI struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	Fields []string `json:"fields,omitempty"`
+	// release is the minor release of the Kubeflow Trainer whose TrainJobs have these fields, such as "2.1". A CRD does not
+	// name its release, so a release that only adds fields to the newest known one counts as that one. Empty: no release
+	// that is known has these fields.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Release string `json:"release,omitempty"`
+	// missing are the fields of a TrainJob's spec that the hub's CRD knows and the worker's does not, as paths, sorted. A
+	// path with a type, such as "trainer.numProcPerNode (string)", is a field of which the worker does not take that type.
+	// A job that uses one of them does not come here.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	Missing []string `json:"missing,omitempty"`
+	// missingOfRuntimes are such fields of the spec of a TrainingRuntime or ClusterTrainingRuntime. A job whose runtime uses
+	// one of them does not come here, unless the worker has a runtime of its own under that name.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	MissingOfRuntimes []string `json:"missingOfRuntimes,omitempty"`
 }
 
 // NodeGroup is a number of nodes that are alike to a scheduler of GPUs.
@@ -304,8 +338,8 @@ type FreeNodes struct {
 
 // WorkerClusterStatus is what the hub knows of a worker.
 type WorkerClusterStatus struct {
-	// conditions are Ready and AgentReady, and FailoverPaused, CredentialsExpiring, UnknownCopies and SweepRefused while they
-	// are True.
+	// conditions are Ready and AgentReady, and FailoverPaused, CredentialsExpiring, SkewUnsupported, UnknownCopies and
+	// SweepRefused while they are True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
@@ -38,6 +39,7 @@ type wiring struct {
 	options options
 	hubID   types.UID
 	log     logr.Logger
+	hub     *remote.HubAPI
 	fleet   *remote.Fleet
 	leases  *hublease.Answerer
 	// members and quarantine refer to each other.
@@ -64,8 +66,13 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	if err := records.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("index Dispatches and Tombstones: %w", err)
 	}
+	hub, err := remote.NewHubAPI(mgr.GetConfig(), mgr.GetHTTPClient(), log)
+	if err != nil {
+		return err
+	}
+	hub.Read(ctx) // Before there are workers to compare with it.
 	fleet, err := remote.NewFleet(ctx, remote.Options{
-		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
+		Hub: hub, HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
 		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Leading: o.Leads, Logger: log,
 		Workloads: o.kueueDispatcher, Logs: o.gateway.enabled(),
 	})
@@ -76,7 +83,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	if err != nil {
 		return fmt.Errorf("get the host's name: %w", err)
 	}
-	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
+	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, hub: hub, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
 	w.leases = hublease.NewAnswerer(hublease.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
 		Margin: o.fenceMargin, Leading: o.Leads, Clock: clock.RealClock{},
@@ -104,7 +111,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	}
 	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)
 	return errors.Join(
-		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
+		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
 		w.addExpiry(name), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
 	)
@@ -120,7 +127,7 @@ func (w *wiring) addWorkerClusters() error {
 	})
 	workers = workercluster.NewReconciler(workercluster.Options{
 		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Agents(), Clock: clock.RealClock{},
-		Credentials: loader, Accelerators: w.options.table,
+		Release: w.hub.Release, Credentials: loader, Accelerators: w.options.table,
 	})
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr), renewer.Add(w.mgr))
 }

@@ -38,6 +38,7 @@ type needs struct {
 	compiled  compiled
 	// workerQueues is shared with the watches.
 	workerQueues *workerQueues
+	missing      *missing
 	demands      *demand.Deriver
 	pods         *podAnswers
 	clock        clock.PassiveClock
@@ -91,6 +92,8 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 		hub.Flavors = seen.kueue.Flavors.Entry
 	}
 	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
+	missing := n.missing.now()
+	missing.SetFields(&job.Job, seen.job, derived)
 	if derived.Runtime != "" {
 		job.Counted = &v1alpha1.Counted{
 			Generation: seen.job.GetGeneration(), Digest: trainjobs.Digest(seen.job), Runtime: derived.Runtime,

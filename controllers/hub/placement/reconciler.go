@@ -102,7 +102,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		options: options,
 		needs: &needs{
 			hub: options.Hub, protected: options.Protected, policies: Policies{Hub: options.Hub}, demands: demands,
-			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, pods: pods, clock: options.Clock,
+			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, missing: &missing{}, pods: pods, clock: options.Clock,
 		},
 		waiting: newWaiting(options.Clock),
 		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock, accelerators: options.Accelerators},
@@ -127,7 +127,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	}
 	r.admission = &admission{hub: options.Hub, decider: r.decider, waiting: r.waiting, clock: options.Clock}
 	r.questions = &questions{hub: options.Hub, trials: options.Trials, decider: r.decider, pods: pods, announcer: announcer, wake: r.wake}
-	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues}
+	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues, missing: r.needs.missing}
 	return r, nil
 }
 

@@ -181,6 +181,7 @@ type watches struct {
 	wake    func(jobs ...types.NamespacedName)
 
 	workerQueues *workerQueues
+	missing      *missing
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -198,7 +199,8 @@ func onEvent(see func(client.Object)) handler.Funcs {
 func (w *watches) workers() handler.EventHandler {
 	return onEvent(func(worker client.Object) {
 		w.wake(w.decider.RefusedBy(v1alpha1.ClusterName(worker.GetName()))...)
-		if w.workerQueues.see(worker.(*v1alpha1.WorkerCluster)) {
+		seen := worker.(*v1alpha1.WorkerCluster)
+		if queues, missing := w.workerQueues.see(seen), w.missing.see(seen); queues || missing {
 			w.wakeAll()
 		}
 		w.decider.Changed()
@@ -276,6 +278,8 @@ func (i *inventories) follow(name v1alpha1.ClusterName, _ remote.Status) {
 		before.cancel()
 	}
 	if delete(i.watched, name); cluster != nil {
-		i.watched[name] = watched{cluster, cluster.Inventory().Subscribe(i.decider.Changed)}
+		ofInventory := cluster.Inventory().Subscribe(i.decider.Changed)
+		ofRuntimes := cluster.SubscribeRuntimes(func() { i.decider.RuntimesChanged(name) })
+		i.watched[name] = watched{cluster, func() { ofInventory(); ofRuntimes() }}
 	}
 }

@@ -20,10 +20,11 @@ import (
 // These limits are for what a worker reports. A real API server reports no more. A worker that reports more must not
 // make the hub's API server refuse the status: then nobody would see anything of that worker any more.
 const (
-	// versionLimit, fieldsLimit, fieldLimit and productLimit are limits of the CRD.
+	// versionLimit, fieldsLimit, fieldLimit, pathLimit and productLimit are limits of the CRD.
 	versionLimit = 63
 	fieldsLimit  = 64
 	fieldLimit   = 63
+	pathLimit    = 253
 	productLimit = 253
 	// qualifiedLimit is Kubernetes' limit for keys of labels and taints and names of resources, valueLimit for values.
 	qualifiedLimit = 253 + 1 + 63
@@ -36,15 +37,23 @@ const (
 
 func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status) {
 	status.KubernetesVersion = record.Cut(connection.KubernetesVersion, versionLimit)
-	fields := connection.Trainer.Fields
+	trainer := &connection.Trainer
+	status.Trainer = &v1alpha1.TrainerAPI{
+		Version: record.Cut(trainer.Version, versionLimit), Release: trainer.Release,
+		Fields: withoutLong(trainer.Fields, fieldLimit), Missing: withoutLong(trainer.Missing, pathLimit),
+		MissingOfRuntimes: withoutLong(trainer.MissingOfRuntimes, pathLimit),
+	}
+}
+
+// withoutLong returns the fields that fit into the status. A job that uses one of the others is refused by the worker.
+func withoutLong(fields []string, limit int) []string {
+	isLong := func(field string) bool { return len(field) > limit }
 	if len(fields) > fieldsLimit || slices.ContainsFunc(fields, isLong) {
 		fields = slices.DeleteFunc(slices.Clone(fields), isLong)
 		fields = fields[:min(len(fields), fieldsLimit)]
 	}
-	status.Trainer = &v1alpha1.TrainerAPI{Version: record.Cut(connection.Trainer.Version, versionLimit), Fields: fields}
+	return fields
 }
-
-func isLong(field string) bool { return len(field) > fieldLimit }
 
 // canShow is true for taints that fit into the status.
 func canShow(taints []corev1.Taint) bool {

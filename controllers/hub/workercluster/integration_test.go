@@ -303,6 +303,12 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 				s.Trainer.Fields = append(s.Trainer.Fields, fmt.Sprint("field", i))
 			}
 		}},
+		"MissingFields": {connection: func(s *remote.Status) {
+			s.Trainer.Release, s.Trainer.Missing = "2.1", []string{"a", long}
+			for i := range 1000 {
+				s.Trainer.MissingOfRuntimes = append(s.Trainer.MissingOfRuntimes, fmt.Sprint("field", i))
+			}
+		}},
 		"Product":     {snapshot: node(func(n *capacity.NodeState) { n.Labels["nvidia.com/gpu.product"] = long }), groups: 1},
 		"LabelValue":  {snapshot: node(func(n *capacity.NodeState) { n.Labels["topology.kubernetes.io/zone"] = long }), groups: 1},
 		"LabelKey":    {snapshot: node(func(n *capacity.NodeState) { n.Labels[long] = "a" }), groups: 1},

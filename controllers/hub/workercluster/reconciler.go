@@ -43,7 +43,7 @@ type Agents interface {
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Options are the options of the controller. All are required but Agents, Accelerators and CapacityInterval.
+// Options are the options of the controller. All are required but Agents, Release, Accelerators and CapacityInterval.
 type Options struct {
 	// Hub reads from the hub's caches. They need the indexes of package records.
 	Hub client.Client
@@ -59,6 +59,8 @@ type Options struct {
 	Members Members
 	// Agents knows the workers' agents. Nil: the status says nothing about agents.
 	Agents Agents
+	// Release returns the release of the hub's TrainJobs, as fields.Release. Nil: the status says nothing about skew.
+	Release func() string
 	// Accelerators knows the resources that are accelerators.
 	Accelerators accelerators.Table
 	// Clock is the clock of this process.

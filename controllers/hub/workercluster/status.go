@@ -44,6 +44,7 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 	r.setAgent(worker, status)
 	if status.Answers() {
 		setVersions(status, seen.connection)
+		r.setSkew(worker, status, seen.now)
 	}
 	if reason != v1alpha1.ReasonConnected {
 		status.Jobs = seen.jobs

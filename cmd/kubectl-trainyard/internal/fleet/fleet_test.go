@@ -377,6 +377,15 @@ func TestStatesOfAWorker(t *testing.T) {
 			},
 			want: "True",
 		},
+		"Skew": {
+			reason: "it gets jobs all the same",
+			edit: func(w *v1alpha1.WorkerCluster) {
+				w.Status.Conditions = append(ready(metav1.ConditionTrue, "Connected", ""), metav1.Condition{
+					Type: v1alpha1.WorkerClusterSkewUnsupported, Status: metav1.ConditionTrue, Message: "upgrade the worker",
+				})
+			},
+			want: "True", notes: []string{`worker "w": upgrade the worker`},
+		},
 		"UnknownCopies": {
 			reason: "somebody has to decide",
 			edit:   func(w *v1alpha1.WorkerCluster) { w.Status.UnknownCopies = make([]v1alpha1.UnknownCopy, 2) },

@@ -133,6 +133,10 @@ func Notes(clusters []v1alpha1.WorkerCluster) []string {
 		if paused != nil && paused.Status == metav1.ConditionTrue {
 			notes = append(notes, fmt.Sprintf("the jobs of worker %q are not moved: %s", cluster.Name, paused.Message))
 		}
+		skew := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterSkewUnsupported)
+		if skew != nil && skew.Status == metav1.ConditionTrue {
+			notes = append(notes, fmt.Sprintf("worker %q: %s", cluster.Name, skew.Message))
+		}
 		if n := len(cluster.Status.UnknownCopies); n > 0 {
 			notes = append(notes, fmt.Sprintf("worker %q has copies that the hub has no record of: kubectl trainyard adopt %s prints %d of them",
 				cluster.Name, cluster.Name, n))

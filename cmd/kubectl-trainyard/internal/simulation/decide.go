@@ -14,6 +14,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -144,7 +145,16 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 			"such jobs (docs/install.md, Unmodified clients); the answer is for the job with that field", job.Name, v1alpha1.ManagedByMultiKueue)
 	}
 	known := demand.Hub{Policies: w.policies, Classes: w.classes}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(trainJob)
+	if err != nil {
+		return job, nil, fmt.Errorf("convert TrainJob %q: %w", job.Name, err)
+	}
 	needs, err := w.demands.Fill(ctx, &job, trainJob.DeepCopy(), known)
+	missing := demand.Missing{}
+	for i := range w.workers {
+		missing.Add(&w.workers[i].Trainer)
+	}
+	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs)
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)

@@ -304,6 +304,9 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 		next.Worker = dispatch.WorkerOf(worker, nodes.nodes, nodes.allocatable)
 		next.Queued = nodes.queued
 	}
+	if cluster, connected := f.connections.Get(name); connected {
+		next.HasRuntime = cluster.HasRuntime
+	}
 	next.NotReady, next.Assigned, next.Revision = unready, assigned, f.revision
 	f.snapshots[name] = next
 	return next

@@ -56,6 +56,8 @@ type Demand struct {
 	PodSets []v1alpha1.PodSet
 	// Runtime is "<UID>.<generation>" of the job's runtime. It changes with the runtime.
 	Runtime string
+	// RuntimeFields are the fields of the runtime's spec, as fields.Of.
+	RuntimeFields []string
 	// PriorityClasses are the classes that the pod templates name, in the order of the PodSets.
 	PriorityClasses []PriorityClass
 	// Topologies are what the pod templates say to Kueue about their topology, in the order of the PodSets.
@@ -66,6 +68,7 @@ type Demand struct {
 type Deriver struct {
 	reader   client.Reader
 	runtimes map[string]trainerruntime.Runtime
+	fields   runtimeFields
 }
 
 // NewDeriver returns a Deriver that reads runtimes with a client. It uses the client only when there is a job.
@@ -93,8 +96,12 @@ func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error)
 	if err != nil {
 		return Demand{}, err
 	}
+	used, err := d.fields.of(version, spec)
+	if err != nil {
+		return Demand{}, err
+	}
 	demand, err := d.derive(job, spec)
-	demand.Runtime = version
+	demand.Runtime, demand.RuntimeFields = version, used
 	return demand, err
 }
 
