@@ -23,8 +23,8 @@ func stripMetadata(in any) (any, error) {
 	return in, nil
 }
 
-// stripJobSet keeps the fields of a TrainJob's JobSet that are shown: its suspension and the time of that, and its
-// restarts. For a JobSet without a TrainJob it keeps name, UID and age.
+// stripJobSet keeps the fields of a TrainJob's JobSet that are shown: its suspension and the time of that, its
+// restarts and its TTL. For a JobSet without a TrainJob it keeps name, UID and age.
 func stripJobSet(in any) (any, error) {
 	jobSet, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -44,7 +44,7 @@ func stripJobSet(in any) (any, error) {
 	stripped.SetOwnerReferences([]metav1.OwnerReference{*owner})
 	spec, _ := jobSet.Object["spec"].(map[string]any)
 	status, _ := jobSet.Object["status"].(map[string]any)
-	stripped.Object["spec"] = trainjobs.PickFields(spec, "suspend")
+	stripped.Object["spec"] = trainjobs.PickFields(spec, "suspend", "ttlSecondsAfterFinished")
 	kept := trainjobs.PickFields(status, "restarts")
 	kept["replicatedJobsStatus"] = trainjobs.PickItems(status["replicatedJobsStatus"], "name", "jobRestarts")
 	kept["conditions"] = trainjobs.PickItems(suspensions(status["conditions"]), "type", "status", "lastTransitionTime")

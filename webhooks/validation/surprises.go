@@ -65,12 +65,13 @@ func (a *Result) warnOfPorts(job *trainer.TrainJob, r *Runtime) {
 	}
 }
 
-// SurprisesElsewhere warns of what surprises only on workers with the Kubeflow Trainer: it forgets that a job has failed
-// when the JobSet is deleted.
+// SurprisesElsewhere warns of what surprises only on the hub: JobSets of copies have no TTL, and where a worker has a runtime of
+// its own with one, the Kubeflow Trainer there forgets that a job has failed when the JobSet is deleted.
 func SurprisesElsewhere(r *Runtime) (found Result) {
 	if ttl := r.spec.Template.Spec.TTLSecondsAfterFinished; ttl != nil {
-		found.Warn("spec.runtimeRef: %s has ttlSecondsAfterFinished %d. On workers with the Kubeflow Trainer a failed job runs again and again, "+
-			"each time after that many seconds: remove it there", r, *ttl)
+		found.Warn("spec.runtimeRef: %s has ttlSecondsAfterFinished %d, which does not go to workers: the retention of the DispatchPolicy deletes "+
+			"ended copies. Where a worker with the Kubeflow Trainer has a runtime of its own with that field, a failed job runs again and again: "+
+			"remove it there", r, *ttl)
 	}
 	return found
 }

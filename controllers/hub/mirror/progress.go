@@ -27,6 +27,8 @@ type course struct {
 	restarts int32
 	// startTime is nil while the JobSet is suspended.
 	startTime *metav1.Time
+	// ttl is for how many seconds the worker keeps the JobSet after its end, nil for ever.
+	ttl *int32
 }
 
 // courseOf reads a JobSet.
@@ -35,7 +37,7 @@ func courseOf(object *unstructured.Unstructured) (course, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &jobSet); err != nil {
 		return course{}, fmt.Errorf("convert JobSet %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
-	c := course{restarts: jobSet.Status.Restarts, startTime: startTime(&jobSet)}
+	c := course{restarts: jobSet.Status.Restarts, startTime: startTime(&jobSet), ttl: jobSet.Spec.TTLSecondsAfterFinished}
 	for _, job := range jobSet.Status.ReplicatedJobsStatus {
 		for _, restarts := range job.JobRestarts {
 			c.restarts += restarts
@@ -155,6 +157,25 @@ func (f *observation) phaseAt(current *v1alpha1.DispatchStatus) (v1alpha1.Dispat
 		shown = f.dispatch.Status
 	}
 	return record.CopiedPhase(&shown, current), v1alpha1.ReasonCopied
+}
+
+// copiedMessage is the message of the condition Mirrored of a copy that no queue keeps suspended.
+func (f *observation) copiedMessage(worker v1alpha1.ClusterName) string {
+	message := fmt.Sprintf("the copy exists on worker %q", worker)
+	if f.course == nil || f.course.ttl == nil {
+		return message
+	}
+	kind, runtime := trainjobs.RuntimeOf(f.copy)
+	return message + fmt.Sprintf("; its JobSet has ttlSecondsAfterFinished %d, by %s %q of the worker: if JobSet deletes it before the hub "+
+		"has seen its end, the job runs again; remove the field from that runtime, the hub deletes ended copies itself",
+		*f.course.ttl, kind, runtime.Name)
+}
+
+// saysTTL says whether the Dispatch says what the JobSet has for a TTL.
+func (f *observation) saysTTL(worker v1alpha1.ClusterName) bool {
+	mirrored := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	return f.course == nil || f.course.ttl == nil || mirrored == nil || mirrored.Reason != v1alpha1.ReasonCopied ||
+		mirrored.Message == record.Message(f.copiedMessage(worker))
 }
 
 // isHeldOtherwise is true if the worker's Kueue holds the copy, and the Dispatch shows other words than Kueue's present

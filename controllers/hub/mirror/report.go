@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -44,7 +45,7 @@ func (r *reporter) reportRunning(ctx context.Context) (time.Duration, error) {
 		if due = r.runningDue(); due == 0 {
 			r.budget.spend(r.clock.Now(), sizeOf(r.seen.dispatch))
 		}
-	case r.seen.hasProgressed() || r.seen.isHeldOtherwise(r.cluster) || !r.seen.saysHealth(healthy):
+	case r.seen.hasProgressed() || r.seen.isHeldOtherwise(r.cluster) || !r.seen.saysTTL(r.cluster) || !r.seen.saysHealth(healthy):
 		due = r.progressDue()
 	default:
 		r.attempt.written.progress.news.reset()
@@ -185,6 +186,10 @@ func (r *reporter) setCopied(status *v1alpha1.DispatchStatus) {
 		return
 	}
 	record.SetCopied(status, r.seen.dispatch, r.clock.Now())
+	record.SetCondition(status, r.seen.dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
+		Message: r.seen.copiedMessage(r.cluster),
+	}, r.clock.Now())
 }
 
 // setCopyUID says which copy the attempt has, if it is there.

@@ -164,6 +164,9 @@ func (p *propagation) fullRuntime(ctx context.Context, onHub *metav1.PartialObje
 	if err := p.checkRuntime(full, versionOf(onHub), onHub.Kind); err != nil {
 		return nil, err
 	}
+	// JobSet would delete the JobSet of a copy whose end the hub has not seen, and the worker's Kubeflow Trainer would run
+	// the copy again. The retention of the policy cleans up instead.
+	unstructured.RemoveNestedField(full.Object, "spec", "template", "spec", "ttlSecondsAfterFinished")
 	labels := carried(full.GetLabels(), p.unsent)
 	labels[v1alpha1.LabelPropagatedBy] = p.hubID
 	copy := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}

@@ -93,6 +93,10 @@ func (b *objectBuilder) applyBeside(ctx context.Context, f observation, object a
 func (b *objectBuilder) applyJobSet(
 	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *knownJob, done *built,
 ) error {
+	if isCopy(f.trainJob) {
+		// JobSet would delete it, and nobody could tell the hub that the copy has ended. The hub cleans up.
+		jobSet.Spec.TTLSecondsAfterFinished = nil
+	}
 	if f.jobSet != nil {
 		// An apply creates a missing object. The UID makes that a conflict if the JobSet is gone and the cache has not seen
 		// it yet. Only a pass that has seen no JobSet has read the TrainJob from the API server.

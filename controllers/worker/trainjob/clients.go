@@ -78,6 +78,17 @@ func (c Clients) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSe
 	return nil
 }
 
+// keepJobSet takes the TTL from the JobSet of a copy. An earlier agent, or another controller, may have made the JobSet.
+// JobSet's webhook lets it be changed while pods run.
+func (c Clients) keepJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
+	patch := client.RawPatch(types.MergePatchType,
+		[]byte(fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"ttlSecondsAfterFinished":null}}`, jobSet.UID)))
+	if err := c.Cached.Patch(ctx, jobSet.DeepCopy(), patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take the TTL from JobSet %s: %w", klog.KObj(jobSet), err)
+	}
+	return nil
+}
+
 // deleteJobSet deletes the JobSet. An event says when it is gone.
 func (c Clients) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
 	if err := c.deleteOwner(ctx, jobSet); err != nil {

@@ -224,11 +224,14 @@ func failedByDeadline(job *trainer.TrainJob) bool {
 func expiryOf(job *trainer.TrainJob) (time.Time, bool) {
 	ttl, limited, err := trainjobs.TTL(job.Annotations)
 	end := endOf(&job.Status)
-	if err != nil || !limited || end == nil || job.Labels[v1alpha1.LabelHub] != "" {
+	if err != nil || !limited || end == nil || isCopy(job) {
 		return time.Time{}, false
 	}
 	return end.LastTransitionTime.Add(ttl), true
 }
+
+// isCopy says whether a hub has made the TrainJob.
+func isCopy(job *trainer.TrainJob) bool { return job.Labels[v1alpha1.LabelHub] != "" }
 
 // runningSince is when the JobSet's pods were last meant to start: its last restart, resumption or creation.
 func runningSince(jobSet *jobsetv1alpha2.JobSet) time.Time {

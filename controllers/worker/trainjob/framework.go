@@ -173,7 +173,7 @@ func stripConfigMap(c *corev1.ConfigMap) {
 }
 
 func stripJobSet(j *jobsetv1alpha2.JobSet) {
-	j.Spec = jobsetv1alpha2.JobSetSpec{Suspend: j.Spec.Suspend}
+	j.Spec = jobsetv1alpha2.JobSetSpec{Suspend: j.Spec.Suspend, TTLSecondsAfterFinished: j.Spec.TTLSecondsAfterFinished}
 }
 
 // stripped returns a transform that applies strip to objects of type T and removes the managed fields of all objects.

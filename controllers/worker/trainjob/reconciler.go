@@ -87,6 +87,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *knownJob) error {
+	if isCopy(f.trainJob) && f.ownsJobSet() && f.jobSet.Spec.TTLSecondsAfterFinished != nil {
+		if err := r.clients.keepJobSet(ctx, f.jobSet); err != nil {
+			return err
+		}
+	}
 	switch d.action {
 	case actionBuild:
 		err := r.objects.build(ctx, f, d.state, past)
