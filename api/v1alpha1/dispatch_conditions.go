@@ -13,7 +13,8 @@ const (
 	// DispatchFinished is True when the copy is Complete or Failed and the hub TrainJob says so.
 	DispatchFinished = "Finished"
 	// DispatchEvicting is True while an eviction (spec.eviction) is carried out. Its reason is the reason of the eviction.
-	// It is False, with reason NoRoomElsewhere, while the worker is being drained and the job fits on no other worker.
+	// It is False while the worker is being drained and the job stays: with reason NoRoomElsewhere because it fits on no
+	// other worker, with reason AwaitingCheckpoint because its process may save another checkpoint soon.
 	DispatchEvicting = "Evicting"
 	// DispatchWorkerLost is True while the job's worker has not answered for longer than its grace period. The reason says
 	// what happens to the job.
@@ -66,6 +67,10 @@ const (
 
 // ReasonNoRoomElsewhere of a False DispatchEvicting: the worker is being drained, and the job fits on no other worker.
 const ReasonNoRoomElsewhere = "NoRoomElsewhere"
+
+// ReasonAwaitingCheckpoint of a False DispatchEvicting: the worker is being drained, and the job moves when its process
+// has saved another checkpoint, or when the checkpoint.maxWait of its policy is over.
+const ReasonAwaitingCheckpoint = "AwaitingCheckpoint"
 
 // Reasons of DispatchMirrored. ReasonNameConflict and ReasonRejected are shared with DispatchPlaced.
 const (

@@ -137,9 +137,41 @@ func SetNoRoomElsewhere(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Disp
 	})
 }
 
-// HasNoRoomElsewhere is true if the Dispatch says that the job stays on a worker that is being drained.
+// HasNoRoomElsewhere is true if the Dispatch says that the job stays on a worker that is being drained, because it fits
+// on no other worker.
 func HasNoRoomElsewhere(dispatch *v1alpha1.Dispatch) bool {
-	return meta.IsStatusConditionFalse(dispatch.Status.Conditions, v1alpha1.DispatchEvicting)
+	said := stays(dispatch)
+	return said != nil && said.Reason != v1alpha1.ReasonAwaitingCheckpoint
+}
+
+// SetAwaitingCheckpoint says that the job leaves its worker when its process has saved another checkpoint. The time of
+// the condition is when the wait began.
+func SetAwaitingCheckpoint(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting) // The time of another reason is not ours.
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAwaitingCheckpoint, Message: message,
+	}, now)
+}
+
+// AwaitsCheckpointSince is since when the job waits for another checkpoint before it leaves its worker, zero if it does
+// not.
+func AwaitsCheckpointSince(dispatch *v1alpha1.Dispatch) time.Time {
+	if said := stays(dispatch); said != nil && said.Reason == v1alpha1.ReasonAwaitingCheckpoint {
+		return said.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// Stays is true if the Dispatch says why the job is still on a worker that is being drained.
+func Stays(dispatch *v1alpha1.Dispatch) bool { return stays(dispatch) != nil }
+
+// stays is the condition that says why a job is still on a worker that is being drained, nil if there is none.
+func stays(dispatch *v1alpha1.Dispatch) *metav1.Condition {
+	said := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchEvicting)
+	if said == nil || said.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return said
 }
 
 // ClearNoRoomElsewhere removes the condition Evicting, because the job need not leave its worker any more.

@@ -42,12 +42,46 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 		}
 		return r.stay(ctx, f, answer)
 	}
+	if until, err := r.awaitCheckpoint(ctx, f); !until.IsZero() || err != nil {
+		if !until.IsZero() {
+			t.spent.take(f.policy) // It moves soon, and has its room.
+			*t.due = requeue.Earlier(*t.due, until)
+		}
+		return err
+	}
 	err := r.evict(ctx, f, v1alpha1.EvictionDrained,
 		fmt.Sprintf("worker %s is being drained, and worker %s has room for the job", f.dispatch.Spec.Cluster, answer.Cluster))
 	if err == nil {
 		t.spent.take(f.policy)
 	}
 	return err
+}
+
+// awaitCheckpoint says until when a job stays on a drained worker because its process may save another checkpoint soon.
+// Zero: it may go. Only a process that has reported a checkpoint in this attempt is waited for. The condition says since
+// when the job waits, so that the next manager does not begin anew.
+func (r *Reconciler) awaitCheckpoint(ctx context.Context, f observation) (until time.Time, err error) {
+	rules, d, now := f.policy.Rules().Checkpoint, f.dispatch, r.Clock.Now()
+	saved := d.Status.LastCheckpoint
+	if rules == nil || rules.MaxWait == nil || saved == nil || d.Status.Attempt != d.Spec.Attempt {
+		return time.Time{}, nil
+	}
+	since := record.AwaitsCheckpointSince(d)
+	switch {
+	case since.IsZero():
+		until = now.Add(rules.MaxWait.Duration)
+		return until, r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+			record.SetAwaitingCheckpoint(status, d, fmt.Sprintf("worker %s is being drained, and the job has room elsewhere: it moves when its "+
+				"process has saved another checkpoint than %s, after %s at the latest (checkpoint.maxWait of DispatchPolicy %s)",
+				d.Spec.Cluster, saved.Name, rules.MaxWait.Duration, f.policy.Name), now)
+		})
+	case saved.Time.After(since):
+		return time.Time{}, nil
+	}
+	if until = since.Add(rules.MaxWait.Duration); !now.Before(until) {
+		return time.Time{}, nil
+	}
+	return until, nil
 }
 
 // kindOf returns the same text for jobs that need the same: if one fits nowhere, all fit nowhere. Empty: no other job
@@ -223,7 +257,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 
 // clear takes back the message on a job that was to leave, because the job may stay now.
 func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
-	if !record.HasNoRoomElsewhere(d) {
+	if !record.Stays(d) {
 		return nil
 	}
 	return r.writeStatus(ctx, d, record.ClearNoRoomElsewhere)

@@ -198,6 +198,8 @@ type turn struct {
 	spent budgets
 	// full has placement's answers about jobs that fit nowhere, by their kind.
 	full map[string]v1alpha1.ClusterExplanation
+	// due is when to look at the worker again.
+	due *time.Time
 }
 
 // actOn acts on each job. An error of one job does not stop the others.
@@ -207,7 +209,7 @@ func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	t := turn{spent: spent, full: map[string]v1alpha1.ClusterExplanation{}}
+	t := turn{spent: spent, full: map[string]v1alpha1.ClusterExplanation{}, due: &due}
 	var errs []error
 	overdues := false
 	for _, f := range jobs {

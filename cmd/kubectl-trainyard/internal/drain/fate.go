@@ -70,7 +70,7 @@ func fateOf(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words s
 		return deleting, "is being deleted"
 	case state == record.Evicting:
 		return evicting, because("evicting", d.Spec.Eviction.Message)
-	case record.HasNoRoomElsewhere(d):
+	case record.Stays(d):
 		return stays, because("stays", meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting).Message)
 	}
 	return undecided, "waits for its turn"

@@ -154,17 +154,41 @@ func (f Observation) workers() *metav1.Table {
 }
 
 func (f Observation) attempts() *metav1.Table {
-	table := output.NewTable(output.Column{Name: "Attempt"}, output.Column{Name: "Worker"}, output.Column{Name: "Ended"},
-		output.Column{Name: "Outcome"}, output.Column{Name: "GPU-Hours", Wide: true}, output.Column{Name: "Share-Hours", Wide: true},
-		output.Column{Name: "Message"})
 	if f.Dispatch == nil {
-		return table
+		return output.NewTable()
 	}
-	for _, a := range f.Dispatch.Status.History {
-		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, hours(a.GPUSeconds), hours(a.ShareSeconds),
-			oneLine(a.Message))
+	columns := []output.Column{{Name: "Attempt"}, {Name: "Worker"}, {Name: "Ended"}, {Name: "Outcome"}}
+	ran := record.LastRun(f.Dispatch) != nil
+	if ran {
+		columns = append(columns, output.Column{Name: "Ran"}, output.Column{Name: "Progress"})
+	}
+	table := output.NewTable(append(columns, output.Column{Name: "GPU-Hours", Wide: true}, output.Column{Name: "Share-Hours", Wide: true},
+		output.Column{Name: "Message"})...)
+	for i := range f.Dispatch.Status.History {
+		a := &f.Dispatch.Status.History[i]
+		cells := []any{a.Attempt, a.Cluster, output.Age(a.To, f.Now) + " ago", a.Outcome}
+		if ran {
+			cells = append(cells, ranFor(a), percentage(a.Progress))
+		}
+		output.Add(table, append(cells, hours(a.GPUSeconds), hours(a.ShareSeconds), oneLine(a.Message))...)
 	}
 	return table
+}
+
+// ranFor is how long an attempt ran, by the hub's clock.
+func ranFor(a *v1alpha1.Attempt) string {
+	if a.FirstRunningTime == nil {
+		return output.None
+	}
+	return output.Age(*a.FirstRunningTime, a.To.Time)
+}
+
+// percentage is how complete the training was when its process reported last.
+func percentage(progress *v1alpha1.Progress) string {
+	if progress == nil || progress.ProgressPercentage == nil {
+		return output.None
+	}
+	return fmt.Sprintf("%d%%", *progress.ProgressPercentage)
 }
 
 // cost sums up what the ended attempts in the history have cost.

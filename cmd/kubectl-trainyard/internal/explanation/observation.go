@@ -249,7 +249,7 @@ func (f Observation) staying() string {
 	if state := f.State(); state != Placed && state != Queued && state != Running {
 		return ""
 	}
-	if !record.HasNoRoomElsewhere(f.Dispatch) {
+	if !record.Stays(f.Dispatch) {
 		return ""
 	}
 	why := f.condition(v1alpha1.DispatchEvicting)
