@@ -26,6 +26,7 @@ const (
 	unfenceable
 	awayFromHome
 	fieldUnknown
+	runtimeDiffers
 	inadmissible
 	pinMismatch
 	policyMismatch
@@ -44,7 +45,7 @@ const (
 	ChangedPin
 	// ChangedPolicy says: the policy has to allow the worker.
 	ChangedPolicy
-	// ChangedWorker says: the worker has to be ready, take jobs, or have nodes of another kind.
+	// ChangedWorker says: the worker has to be ready, take jobs, or have nodes of another kind or another runtime.
 	ChangedWorker
 )
 
@@ -78,6 +79,10 @@ var filterRows = [...]struct {
 		},
 	},
 	fieldUnknown: {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
+	runtimeDiffers: {
+		reason: v1alpha1.ReasonRuntimeDiffers, remedy: ChangedWorker,
+		message: func(f *filters, w *Worker) string { return w.Runtimes.objection(f.job.RequiredRuntime) },
+	},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
 	pinMismatch: {
@@ -275,6 +280,9 @@ func (f *filters) open(w *Worker) filterResult {
 	}
 	if len(f.unknownOfJob(w)) > 0 || len(f.unknownOfRuntime(w)) > 0 {
 		return fieldUnknown
+	}
+	if w.Runtimes.objection(f.job.RequiredRuntime) != "" {
+		return runtimeDiffers
 	}
 	if len(f.job.Excluded) > 0 {
 		if f.job.excludes(w.Name) {

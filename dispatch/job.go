@@ -58,6 +58,8 @@ type Job struct {
 	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
 	Previous v1alpha1.ClusterName
+	// RequiredRuntime is the hub's runtime that the worker must have. Nil: any runtime of the name does.
+	RequiredRuntime *RequiredRuntime `json:",omitempty"`
 	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
 	Excluded map[v1alpha1.ClusterName]Exclusion
 }
@@ -171,6 +173,8 @@ type Worker struct {
 	// HasRuntime says whether the worker has a runtime of its own, in place of which nothing of the hub comes there. Nil:
 	// nobody knows, and no job is kept off the worker because of its runtime.
 	HasRuntime func(kind string, key types.NamespacedName) bool
+	// Runtimes are the worker's runtimes beside the hub's. Of a worker from WorkerOf they are what the status says.
+	Runtimes *Runtimes
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
 	KubernetesVersion string
 	NodeGroups        []v1alpha1.NodeGroup
@@ -190,6 +194,7 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
 		Trainer:           ptr.Deref(cluster.Status.Trainer, v1alpha1.TrainerAPI{}),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
+		Runtimes: reportedRuntimes(cluster.Status.Runtimes),
 	}
 }
 

@@ -23,6 +23,7 @@ var policyDefaults = DispatchPolicySpec{
 	MaxConcurrentMoves: new(int32(1)),
 	AdmissionTimeout:   &metav1.Duration{}, // For ever.
 	HubFlavors:         HubFlavorsIgnore,
+	Runtime:            RuntimeAny,
 	UnmanagedJobs:      UnmanagedIgnore,
 	Propagate:          &Propagation{Namespaces: new(true), Runtimes: new(true), PodSecurity: PodSecurityEnforce},
 	Retention:          &metav1.Duration{Duration: time.Hour},
@@ -51,6 +52,7 @@ func (p *DispatchPolicy) Rules() DispatchPolicySpec {
 	rules.MaxConcurrentMoves = cmp.Or(rules.MaxConcurrentMoves, defaults.MaxConcurrentMoves)
 	rules.AdmissionTimeout = cmp.Or(rules.AdmissionTimeout, defaults.AdmissionTimeout)
 	rules.HubFlavors = cmp.Or(rules.HubFlavors, defaults.HubFlavors)
+	rules.Runtime = cmp.Or(rules.Runtime, defaults.Runtime)
 	rules.UnmanagedJobs = cmp.Or(rules.UnmanagedJobs, defaults.UnmanagedJobs)
 	rules.Retention = cmp.Or(rules.Retention, defaults.Retention)
 	rules.Propagate = rules.Propagate.withDefaults()

@@ -123,6 +123,9 @@ const (
 	// ReasonFieldUnknown: the worker's CRDs do not know a field that the job uses, or that its runtime uses and the worker
 	// has no runtime of its own instead.
 	ReasonFieldUnknown = "FieldUnknown"
+	// ReasonRuntimeDiffers: the policy wants the hub's runtime (spec.runtime: Same), and the worker has another one under
+	// that name, or it is not known yet whether it has.
+	ReasonRuntimeDiffers = "RuntimeDiffers"
 	// ReasonInsufficientResources: the gang does not fit on what is free on the worker's nodes now.
 	ReasonInsufficientResources = "InsufficientResources"
 	// ReasonNoMatchingNode: no node of the worker could take some of the gang's pods if nothing else ran there. Their node

@@ -181,6 +181,17 @@ const (
 	HubFlavorsPropagate HubFlavors = "Propagate"
 )
 
+// RuntimeRule says on which workers a job may run, by the runtimes that they have under the name of the job's runtime.
+// +kubebuilder:validation:Enum=Any;Same
+type RuntimeRule string
+
+const (
+	// RuntimeAny takes a worker's runtime as it is.
+	RuntimeAny RuntimeRule = "Any"
+	// RuntimeSame takes only workers whose runtime is known to be the hub's, or is made from it for the job.
+	RuntimeSame RuntimeRule = "Same"
+)
+
 // UnmanagedJobs says what happens to new TrainJobs that name no manager.
 // +kubebuilder:validation:Enum=Ignore;Dispatch
 type UnmanagedJobs string
@@ -296,6 +307,11 @@ type DispatchPolicySpec struct {
 	// TRAINYARD_ of its environment. An empty object is enough for that. Absent: attempts are told nothing.
 	// +optional
 	Checkpoint *Checkpointing `json:"checkpoint,omitempty"`
+	// runtime says whether a worker may have another runtime than the hub under the name of the job's runtime. Any: the
+	// worker's runtime is taken as it is. Same: the job gets only workers whose runtime is known to be equal to the hub's,
+	// or to which propagate.runtimes brings the hub's runtime. Absent: Any.
+	// +optional
+	Runtime RuntimeRule `json:"runtime,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

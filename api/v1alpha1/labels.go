@@ -113,6 +113,8 @@ const (
 	// runtime ("<UID>.<generation>.replaced") was made. Another value means that the hub's object has changed since. Older
 	// releases, which wrote runtimes in another way, left out the suffix.
 	AnnotationSource = "trainyard.dev/source"
+	// SourceReplaced ends the source of a runtime that was written strictly and as a whole.
+	SourceReplaced = "replaced"
 	// LabelCluster is on pods and Events that the hub's gateway shows. It has the name of the WorkerCluster from which they
 	// come. No object that exists has it.
 	LabelCluster = "trainyard.dev/cluster"

@@ -380,6 +380,12 @@ type WorkerClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	UnknownCopies []UnknownCopy `json:"unknownCopies,omitempty"`
+	// runtimes are the runtimes of the worker that are not what the hub's runtimes of the same kind, namespace and name
+	// would be there, the first 64 by kind, namespace and name. A runtime that only one of both has is not among them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Runtimes []WorkerRuntime `json:"runtimes,omitempty"`
 	// jobs is the number of jobs that are placed here and have not finished.
 	// +optional
 	// +kubebuilder:default=0

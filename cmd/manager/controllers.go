@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
+	"github.com/trainyard/trainyard/controllers/hub/drift"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
@@ -49,6 +50,8 @@ type wiring struct {
 	budgets  mirror.Budgets
 	policies placement.Policies
 	trials   *mirror.Trials
+	// runtimes watches the hub's runtimes, and has what is known of those of workers.
+	runtimes *drift.Hub
 	placer   *placement.Reconciler
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
@@ -97,6 +100,11 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	w.trials = mirror.NewTrials(func(worker v1alpha1.ClusterName, key types.NamespacedName) {
 		w.members.Enqueue(mirrorName, worker, key)
 	}, clock.RealClock{})
+	w.runtimes = &drift.Hub{
+		Cache: mgr.GetCache(), States: &drift.States{}, Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+			w.members.Enqueue(drift.Name, worker, key)
+		},
+	}
 	if w.logs, err = o.logArchive.newLogArchive(); err != nil {
 		return err
 	}
@@ -111,7 +119,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	}
 	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)
 	return errors.Join(
-		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
+		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), mgr.Add(w.runtimes), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
 		w.addExpiry(name), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
 	)
@@ -127,7 +135,7 @@ func (w *wiring) addWorkerClusters() error {
 	})
 	workers = workercluster.NewReconciler(workercluster.Options{
 		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Agents(), Clock: clock.RealClock{},
-		Release: w.hub.Release, Credentials: loader, Accelerators: w.options.table,
+		Release: w.hub.Release, Credentials: loader, Accelerators: w.options.table, Runtimes: w.runtimes.States,
 	})
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr), renewer.Add(w.mgr))
 }
@@ -142,7 +150,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
 		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
-		Trials: w.trials, Accelerators: w.options.table, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Trials: w.trials, Runtimes: w.runtimes.States, Accelerators: w.options.table, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 	watch := w.newKueueWatch()
 	if watch != nil {

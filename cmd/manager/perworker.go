@@ -8,9 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/drift"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
@@ -29,7 +32,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	kinds := []perworker.Kind[*remote.Cluster]{{
 		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency + spareMirrors,
-		Source:      mirror.JobSetEvents,
+		Source:      events(mirror.JobSetEvents),
 		New:         w.newMirror,
 		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (bool, error) {
 			return garbagecollection.Sweep(ctx, w.collection(worker, connection))
@@ -37,17 +40,18 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	}, {
 		Name:        "executionlease",
 		Concurrency: 1,
-		Source:      w.leases.Events,
+		Source:      events(w.leases.Events),
 		Apart:       true,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return w.leases.For(worker, connection), nil
 		},
 	}}
+	kinds = append(kinds, w.runtimeControllers())
 	if w.options.kueueDispatcher {
 		kinds = append(kinds, perworker.Kind[*remote.Cluster]{
 			Name:        nomination.Name,
 			Concurrency: 1,
-			Source:      nomination.CloneEvents,
+			Source:      events(nomination.CloneEvents),
 			Apart:       true,
 			New: func(context.Context, v1alpha1.ClusterName, *remote.Cluster, func() bool) (reconcile.Reconciler, error) {
 				return w.nominator.Clones(), nil
@@ -55,6 +59,32 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 		})
 	}
 	return kinds
+}
+
+// events are a source that is the same for all workers.
+func events(of func(cache.Cache) source.Source) func(v1alpha1.ClusterName, cache.Cache) source.Source {
+	return func(_ v1alpha1.ClusterName, from cache.Cache) source.Source { return of(from) }
+}
+
+// runtimeControllers are the controllers that compare the runtimes of workers with the hub's.
+func (w *wiring) runtimeControllers() perworker.Kind[*remote.Cluster] {
+	shared := drift.NewShared(w.runtimes.States, w.mgr.GetAPIReader())
+	return perworker.Kind[*remote.Cluster]{
+		Name:        drift.Name,
+		Concurrency: 1,
+		Source:      w.runtimes.States.Events,
+		Apart:       true,
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
+			return drift.NewReconciler(drift.Options{
+				Cluster: worker, HubID: string(w.hubID), Hub: w.mgr.GetClient(), Worker: connection, Cache: connection.Cache(),
+				Shared: shared, Clock: clock.RealClock{},
+			}), nil
+		},
+		Sweep: func(_ context.Context, worker v1alpha1.ClusterName, _ *remote.Cluster) (bool, error) {
+			w.runtimes.Return(worker)
+			return false, nil
+		},
+	}
 }
 
 func (w *wiring) newMirror(

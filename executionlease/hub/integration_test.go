@@ -17,9 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -160,7 +162,8 @@ func (s *scene) run(t *testing.T) *keyring {
 	keys := &keyring{}
 	mgr := s.NewManager(t, s.Hub.Cluster.Config)
 	set := perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
-		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.answerer.Events,
+		Name: "executionlease", Concurrency: 1, Apart: true,
+		Source: func(_ v1alpha1.ClusterName, of cache.Cache) source.Source { return s.answerer.Events(of) },
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			keys.Reconciler = s.answerer.For(worker, connection)
 			return keys, nil

@@ -20,6 +20,7 @@ const (
 // metricSections has the section of each package whose metrics are not about jobs.
 var metricSections = map[string]string{
 	"controllers/hub/credentials":       workerMetrics,
+	"controllers/hub/drift":             workerMetrics,
 	"controllers/hub/failover":          workerMetrics,
 	"controllers/hub/garbagecollection": workerMetrics,
 	"controllers/hub/placement":         waitingMetrics,

@@ -81,6 +81,20 @@ func Of(err error) Answer {
 	return Refused
 }
 
+// Words returns the API server's own words in an error, or else the error's. Of a patch with unknown fields it leaves out
+// the whole object, which the API server quotes first.
+func Words(err error) string {
+	words := err.Error()
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		words = status.Status().Message
+	}
+	if at := strings.LastIndex(words, "strict decoding error:"); at > 0 {
+		return words[at:]
+	}
+	return words
+}
+
 var lacksRights = regexp.MustCompile(`is forbidden: User "[^"]*" cannot `)
 
 // isTooLarge is true for the words of etcd, and of the API server's client of etcd. They come as an error 500 without a

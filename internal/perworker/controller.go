@@ -67,7 +67,7 @@ func newInstance[C Connection](
 		err = errors.Join(err, c.Watch(copies))
 	}
 	if kind.Source != nil {
-		err = errors.Join(err, c.Watch(kind.Source(connection.Cache())))
+		err = errors.Join(err, c.Watch(kind.Source(worker, connection.Cache())))
 	}
 	return i, err
 }

@@ -44,7 +44,7 @@ type Kind[C Connection] struct {
 	// there.
 	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C, swept func() bool) (reconcile.Reconciler, error)
 	// Source gives keys from a worker's cache in addition to the keys of copies. Nil: there are none.
-	Source func(cache.Cache) source.Source
+	Source func(worker v1alpha1.ClusterName, of cache.Cache) source.Source
 	// Apart is for controllers whose keys are not jobs. They get only the keys of Source and Enqueue.
 	Apart bool
 	// Sweep does what must be done on a worker after each new connection, before anything is created there. The sweeper's

@@ -261,7 +261,7 @@ func TestLeftOutNamesAreTold(t *testing.T) {
 	s := newScene(t, setting{annotations: map[string]string{
 		v1alpha1.AnnotationFenced: "1.1", v1alpha1.AnnotationTTL: "3600", v1alpha1.AnnotationClusters: "gpu=h100",
 		v1alpha1.AnnotationRetry: "now",
-		"note": "x",
+		"note":                   "x",
 	}})
 	recorder := events.NewFakeRecorder(10)
 	s.options.Recorder = recorder

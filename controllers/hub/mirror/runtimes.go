@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,13 +18,14 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // replaced ends the source of a runtime that was written strictly and as a whole. Runtimes of earlier releases, whose
 // source has no such end, are written again: they may lack fields, or have fields that are gone on the hub.
-const replaced = "replaced"
+const replaced = v1alpha1.SourceReplaced
 
 // runtime makes sure that the worker has the job's runtime, as the hub has it if it came from here. It returns true if
 // it has written the runtime.
@@ -68,7 +68,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		err = client.IgnoreAlreadyExists(err) // A runtime that somebody has made since is left alone.
 	}
 	if isRefusal(err) { // The words are about the object that was sent, and do not name it.
-		words := strictWords(refusalWords(err))
+		words := answers.Words(err)
 		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.cluster, kind, key.Name, words))
 	}
 	return err == nil, err
@@ -112,14 +112,6 @@ func (p *propagation) checkRuntime(live metav1.Object, cached, kind string) erro
 		return change(fmt.Sprintf("%s %q has changed since the job was placed: %s was counted, and it is %s now",
 			kind, live.GetName(), p.counted, found))
 	}
-}
-
-// strictWords are the words that name an unknown field. Before them, the answer to a patch quotes the whole object.
-func strictWords(words string) string {
-	if at := strings.LastIndex(words, "strict decoding error:"); at > 0 {
-		return words[at:]
-	}
-	return words
 }
 
 // replaceRuntime replaces the runtime on the worker by the hub's runtime. A field that the worker does not know is a

@@ -42,8 +42,16 @@ type Connections interface {
 	Subscribe(notify func(v1alpha1.ClusterName, remote.Status)) (cancel func())
 }
 
-// Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Kueue, AdmissionCheck
-// and Accelerators.
+// Runtimes knows how the runtimes of workers differ from the hub's.
+type Runtimes interface {
+	// Of returns what is known of a worker, nil for nothing.
+	Of(worker v1alpha1.ClusterName) *dispatch.Runtimes
+	// Subscribe calls notify when something else is known of a worker.
+	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+}
+
+// Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Runtimes, Kueue,
+// AdmissionCheck and Accelerators.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of
 	// package records.
@@ -63,6 +71,8 @@ type Options struct {
 	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for
 	// longer than half a minute after the start, nothing is placed. Nil: as soon as it is connected.
 	Shown func(worker v1alpha1.ClusterName) bool
+	// Runtimes knows the runtimes of workers. Nil: what the status of a WorkerCluster says counts.
+	Runtimes Runtimes
 	// Kueue knows the jobs that a Kueue on the hub has. Nil: none can be its.
 	Kueue Kueue
 	// AdmissionCheck says that the admission checks of kueue.CheckController are decided here.
@@ -118,6 +128,9 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	}
 	if options.Trials != nil {
 		decisions.Digest = digestOf
+	}
+	if options.Runtimes != nil {
+		decisions.Runtimes = options.Runtimes.Of
 	}
 	pods.wake = r.wake
 	r.decider = decider.New(decisions)

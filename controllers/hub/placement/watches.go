@@ -67,6 +67,9 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		defer r.options.Connections.Subscribe(inventories.follow)()
 		defer r.decider.Subscribe(r.reviewQuota)()
 		defer r.show(ctx)()
+		if r.options.Runtimes != nil {
+			defer r.options.Runtimes.Subscribe(func(v1alpha1.ClusterName) { r.decider.Changed() })()
+		}
 		return r.decider.Run(ctx)
 	}))
 }

@@ -55,6 +55,9 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	if r.Agents != nil {
 		cancels = append(cancels, r.Agents.Subscribe(r.enqueue))
 	}
+	if r.Runtimes != nil {
+		cancels = append(cancels, r.Runtimes.Subscribe(r.enqueueLazily))
+	}
 	return inbox.AtEnd(mgr, cancels...)
 }
 

@@ -43,7 +43,17 @@ type Agents interface {
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Options are the options of the controller. All are required but Agents, Release, Accelerators and CapacityInterval.
+// Runtimes knows how the runtimes of workers differ from the hub's.
+type Runtimes interface {
+	// Status returns what the status of a worker says, from what it said before.
+	Status(worker v1alpha1.ClusterName, before []v1alpha1.WorkerRuntime, now time.Time) []v1alpha1.WorkerRuntime
+	// Subscribe calls notify when something else is known of a worker.
+	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+	// Forget drops what is known of a worker that is not registered any more.
+	Forget(worker v1alpha1.ClusterName)
+}
+
+// Options are the options of the controller. All are required but Agents, Release, Runtimes, Accelerators and CapacityInterval.
 type Options struct {
 	// Hub reads from the hub's caches. They need the indexes of package records.
 	Hub client.Client
@@ -61,6 +71,8 @@ type Options struct {
 	Agents Agents
 	// Release returns the release of the hub's TrainJobs, as fields.Release. Nil: the status says nothing about skew.
 	Release func() string
+	// Runtimes knows the workers' runtimes. Nil: the status says nothing about runtimes.
+	Runtimes Runtimes
 	// Accelerators knows the resources that are accelerators.
 	Accelerators accelerators.Table
 	// Clock is the clock of this process.
@@ -276,5 +288,8 @@ func (r *Reconciler) disconnect(name v1alpha1.ClusterName) {
 	r.Members.Leave(name)
 	r.watchFile(name, "")
 	r.watches.drop(name)
+	if r.Runtimes != nil {
+		r.Runtimes.Forget(name)
+	}
 	r.Fleet.Remove(name)
 }

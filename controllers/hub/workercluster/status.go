@@ -45,6 +45,9 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 	if status.Answers() {
 		setVersions(status, seen.connection)
 		r.setSkew(worker, status, seen.now)
+		if r.Runtimes != nil {
+			status.Runtimes = r.Runtimes.Status(seen.name, worker.Status.Runtimes, seen.now)
+		}
 	}
 	if reason != v1alpha1.ReasonConnected {
 		status.Jobs = seen.jobs

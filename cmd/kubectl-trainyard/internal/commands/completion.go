@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/multikueue"
@@ -168,6 +169,28 @@ func (c completer) worker(cmd *cobra.Command, args []string, begun string) ([]st
 	return c.workers(cmd, args, begun)
 }
 
+// runtime completes the name of a runtime that some worker has otherwise than the hub.
+func (c completer) runtime(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completed(cmd, args, begun, func(ctx context.Context, _ []string) []string {
+		h, err := c.factory.Hub()
+		if err != nil {
+			return nil
+		}
+		workers, err := h.Workers(ctx)
+		if err != nil {
+			return nil
+		}
+		var names []string
+		for _, runtime := range fleet.Runtimes(workers, "") {
+			names = append(names, runtime.Name)
+		}
+		return slices.Compact(slices.Sorted(slices.Values(names)))
+	})
+}
+
 // copy completes a worker, and then one of its unknown copies.
 func (c completer) copy(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) != 1 {
@@ -206,6 +229,10 @@ var (
 	namedWorker = nameable{"WorkerCluster", map[string]string{
 		"workercluster": v1alpha1.GroupVersion.Group, "workerclusters": v1alpha1.GroupVersion.Group,
 		"wc": v1alpha1.GroupVersion.Group,
+	}}
+	namedRuntime = nameable{"TrainingRuntime", map[string]string{
+		"clustertrainingruntime": trainer.GroupVersion.Group, "clustertrainingruntimes": trainer.GroupVersion.Group,
+		"trainingruntime": trainer.GroupVersion.Group, "trainingruntimes": trainer.GroupVersion.Group,
 	}}
 )
 

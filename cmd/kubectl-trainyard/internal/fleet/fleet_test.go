@@ -386,6 +386,12 @@ func TestStatesOfAWorker(t *testing.T) {
 			},
 			want: "True", notes: []string{`worker "w": upgrade the worker`},
 		},
+		"Runtimes": {
+			reason: "jobs run something else there",
+			edit:   func(w *v1alpha1.WorkerCluster) { w.Status.Runtimes = make([]v1alpha1.WorkerRuntime, 3) },
+			want:   "True",
+			notes:  []string{`worker "w" has runtimes that are not the hub's of the same name: kubectl trainyard runtimes --diff prints 3 of them`},
+		},
 		"UnknownCopies": {
 			reason: "somebody has to decide",
 			edit:   func(w *v1alpha1.WorkerCluster) { w.Status.UnknownCopies = make([]v1alpha1.UnknownCopy, 2) },

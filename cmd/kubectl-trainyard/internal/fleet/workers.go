@@ -137,6 +137,10 @@ func Notes(clusters []v1alpha1.WorkerCluster) []string {
 		if skew != nil && skew.Status == metav1.ConditionTrue {
 			notes = append(notes, fmt.Sprintf("worker %q: %s", cluster.Name, skew.Message))
 		}
+		if n := len(cluster.Status.Runtimes); n > 0 {
+			notes = append(notes, fmt.Sprintf("worker %q has runtimes that are not the hub's of the same name: kubectl trainyard runtimes --diff "+
+				"prints %d of them", cluster.Name, n))
+		}
 		if n := len(cluster.Status.UnknownCopies); n > 0 {
 			notes = append(notes, fmt.Sprintf("worker %q has copies that the hub has no record of: kubectl trainyard adopt %s prints %d of them",
 				cluster.Name, cluster.Name, n))

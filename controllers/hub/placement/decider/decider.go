@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// Options of a Decider. All are required but Shown, KueueKnown, Digest and Accelerators.
+// Options of a Decider. All are required but Shown, KueueKnown, Digest, Runtimes and Accelerators.
 type Options struct {
 	// Connections have the workers' inventories.
 	Connections Connections
@@ -33,6 +33,8 @@ type Options struct {
 	// Digest sums up everything of a worker on which it may depend whether the worker takes a job. No job is stopped for
 	// another on a worker that has not accepted the other by a Trial. Nil: there are no Trials, and jobs are stopped.
 	Digest func(worker *v1alpha1.WorkerCluster) string
+	// Runtimes says how the runtimes of a worker differ from the hub's. Nil: the status of the WorkerCluster says it.
+	Runtimes func(worker v1alpha1.ClusterName) *dispatch.Runtimes
 	// Accelerators knows the resources that are accelerators.
 	Accelerators accelerators.Table
 	// Clock of this process.

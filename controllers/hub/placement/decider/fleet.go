@@ -45,8 +45,9 @@ type fleet struct {
 	list    []dispatch.Worker
 	// stale are the workers that have changed since list was made.
 	stale []v1alpha1.ClusterName
-	// digest is Options.Digest.
-	digest func(*v1alpha1.WorkerCluster) string
+	// digest and runtimes are of the Options.
+	digest   func(*v1alpha1.WorkerCluster) string
+	runtimes func(v1alpha1.ClusterName) *dispatch.Runtimes
 	// trials and preemptions say whether jobs may be stopped for a job, and visits when that changes. asks are the jobs
 	// that have new trials.
 	trials      trials
@@ -61,6 +62,7 @@ type snapshot struct {
 	uid             types.UID
 	resourceVersion string
 	nodes           *freeNodes
+	runtimes        *dispatch.Runtimes
 }
 
 func newFleet(options Options, jobs *assignments) *fleet {
@@ -68,6 +70,7 @@ func newFleet(options Options, jobs *assignments) *fleet {
 		connections: options.Connections,
 		clock:       options.Clock,
 		digest:      options.Digest,
+		runtimes:    options.Runtimes,
 		trials:      trials{jobs: map[types.NamespacedName]*jobTrials{}},
 		preemptions: newPreemptions(),
 		visits:      visits{},
@@ -291,13 +294,14 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 			unready = cmp.Or(f.losses.why(name), connecting)
 		}
 	}
+	runtimes := f.runtimesOf(name)
 	last, assigned := f.snapshots[name], f.jobs.count(name)
 	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned &&
-		last.NotReady == unready {
+		last.NotReady == unready && last.runtimes == runtimes {
 		return last
 	}
 	f.revision++
-	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes}
+	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes, runtimes: runtimes}
 	if nodes == nil {
 		next.Worker = dispatch.WorkerOf(worker, nil, nil)
 	} else {
@@ -307,9 +311,20 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	if cluster, connected := f.connections.Get(name); connected {
 		next.HasRuntime = cluster.HasRuntime
 	}
+	if f.runtimes != nil { // What this process knows is newer than the status, and has versions.
+		next.Runtimes = runtimes
+	}
 	next.NotReady, next.Assigned, next.Revision = unready, assigned, f.revision
 	f.snapshots[name] = next
 	return next
+}
+
+// runtimesOf returns what is known of a worker's runtimes beside the status, nil for nothing.
+func (f *fleet) runtimesOf(name v1alpha1.ClusterName) *dispatch.Runtimes {
+	if f.runtimes == nil {
+		return nil
+	}
+	return f.runtimes(name)
 }
 
 // connecting is why a worker of which nothing is known yet takes no jobs.

@@ -7,6 +7,8 @@ import (
 	"context"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -23,7 +25,7 @@ type Hub struct {
 	Priority *int32
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, PodSets, Grace, Claim, topology and priority. The error is as
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PodSets, Grace, Claim, topology and priority. The error is as
 // that of Of, or an Obstacle of the job's flavors, checkpoint, topology or classes. The demand is empty if it could not be derived. Pass a copy
 // of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
@@ -42,7 +44,7 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 	if err != nil {
 		return Demand{}, err
 	}
-	job.PodSets = derived.PodSets
+	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(trainJob, derived.Runtime, rules.Rules())
 	if err := checkpoint(job, rules); err != nil {
 		return derived, err
 	}
@@ -55,6 +57,18 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 	}
 	job.Priority, err = hub.Classes.Of(named, rules)
 	return derived, err
+}
+
+// requiredRuntime is the runtime that a worker must have for a job, nil if the policy takes any.
+func requiredRuntime(job *trainer.TrainJob, version string, rules v1alpha1.DispatchPolicySpec) *dispatch.RequiredRuntime {
+	if rules.Runtime != v1alpha1.RuntimeSame {
+		return nil
+	}
+	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
+	if ptr.Deref(job.Spec.RuntimeRef.Kind, "") == trainer.TrainingRuntimeKind {
+		key.Namespace = job.Namespace
+	}
+	return &dispatch.RequiredRuntime{Key: key, Version: version, Propagated: *rules.Propagate.Runtimes}
 }
 
 // flavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing that

@@ -1,0 +1,94 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// With spec.runtime: Same a worker takes a job only if its runtime is known to be the hub's in the version that was
+// counted, or will be.
+func TestRuntimeObjection(t *testing.T) {
+	key := types.NamespacedName{Namespace: "team", Name: "torch"}
+	listed := new(Runtimes).Listed(true)
+	differing := Comparison{Version: "a.1", State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.x", "spec.y"}}
+	outdated := differing
+	outdated.Outdated = true
+	for name, tc := range map[string]struct {
+		reason     string
+		runtimes   *Runtimes
+		propagated bool
+		want       string
+	}{
+		"Nothing":      {reason: "the manager has just started", want: "not known yet", propagated: true},
+		"NotListed":    {reason: "it may be there", runtimes: new(Runtimes).Listed(false), want: "not known yet", propagated: true},
+		"Missing":      {reason: "the copy brings the hub's", runtimes: listed, propagated: true},
+		"MissingStays": {reason: "nobody may bring it", runtimes: listed, want: "has no TrainingRuntime team/torch"},
+		"Pending":      {reason: "it has changed on the worker", runtimes: listed.With(key, Comparison{}), want: "not known yet", propagated: true},
+		"OtherVersion": {reason: "it has changed on the hub", runtimes: listed.With(key, Comparison{Version: "a.2"}), want: "not known yet", propagated: true},
+		"Equal":        {reason: "compared, even if others are not", runtimes: new(Runtimes).With(key, Comparison{Version: "a.1"})},
+		"Differs":      {reason: "the first paths are named", runtimes: listed.With(key, differing), want: "not the hub's: it differs in spec.x, spec.y", propagated: true},
+		"Outdated":     {reason: "it is replaced before the copy is made", runtimes: listed.With(key, outdated), propagated: true},
+		"OutdatedStays": {
+			reason: "nobody may replace it", runtimes: listed.With(key, outdated), want: "an earlier version",
+		},
+		"Unsupported": {
+			reason: "the words name the field", propagated: true, want: `unknown field "spec.z"`,
+			runtimes: listed.With(key, Comparison{Version: "a.1", State: v1alpha1.RuntimeUnsupported, Outdated: true, Message: `unknown field "spec.z"`}),
+		},
+		"Unknown": {
+			reason: "the hub may not compare", propagated: true, want: "cannot be compared with the hub's: forbidden",
+			runtimes: listed.With(key, Comparison{Version: "a.1", State: v1alpha1.RuntimeUnknown, Message: "forbidden"}),
+		},
+		"Reported": {reason: "a status without it", runtimes: reportedRuntimes(nil)},
+		"ReportedElse": {reason: "a status has no versions", want: "differs in spec.x", runtimes: reportedRuntimes([]v1alpha1.WorkerRuntime{{
+			Kind: "TrainingRuntime", Namespace: "team", Name: "torch", State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.x"},
+		}})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tc.runtimes.objection(&RequiredRuntime{Key: key, Version: "a.1", Propagated: tc.propagated})
+			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
+				t.Errorf("%s: the objection is %q, want %q", tc.reason, got, tc.want)
+			}
+			if got := tc.runtimes.objection(nil); got != "" {
+				t.Errorf("%s: a job that takes any runtime: %q", tc.reason, got)
+			}
+		})
+	}
+}
+
+// The filter says why, and a worker with the hub's runtime gets the job although another scores higher.
+func TestDecideByRuntime(t *testing.T) {
+	key := types.NamespacedName{Name: "torch"}
+	worker := func(name v1alpha1.ClusterName, comparison Comparison) Worker {
+		return Worker{Name: name, Nodes: NewNodes(nil), Runtimes: new(Runtimes).Listed(true).With(key, comparison)}
+	}
+	workers := []Worker{
+		worker("east", Comparison{Version: "a.1", State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.mlPolicy.numNodes"}}),
+		worker("west", Comparison{Version: "a.1"}),
+	}
+	job := Job{UID: "1", RequiredRuntime: &RequiredRuntime{Key: key, Version: "a.1", Propagated: true}}
+	if got := Decide(job, nil, workers); got.Cluster != "west" {
+		t.Errorf("the job gets worker %q (%s), want west", got.Cluster, got.Message)
+	}
+	lines := Explain(job, nil, workers)
+	if lines[0].Reason != v1alpha1.ReasonRuntimeDiffers || !strings.Contains(lines[0].Message, "spec.mlPolicy.numNodes") {
+		t.Errorf("the explanation of east is %+v", lines[0])
+	}
+	if RemedyOf(v1alpha1.ReasonRuntimeDiffers) != ChangedWorker {
+		t.Error("the runtime of a worker is changed by its admin")
+	}
+	if got := Decide(job, nil, workers[:1]); got.Cluster != "" || !strings.Contains(got.Message, "differs in spec.mlPolicy.numNodes") {
+		t.Errorf("without west the job gets %q: %s", got.Cluster, got.Message)
+	}
+	job.RequiredRuntime = nil
+	if got := Decide(job, nil, workers[:1]); got.Cluster != "east" {
+		t.Errorf("a job that takes any runtime waits: %s", got.Message)
+	}
+}
