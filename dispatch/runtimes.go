@@ -5,8 +5,6 @@ package dispatch
 
 import (
 	"fmt"
-	"maps"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +29,8 @@ type Comparison struct {
 	State v1alpha1.RuntimeState
 	// Outdated: the manager has made the worker's runtime from an earlier version of the hub's, and may replace it.
 	Outdated bool
+	// Demand: they differ in something on which the demand of a job depends, so the hub counts pods that will not be.
+	Demand bool
 	// Paths are the fields that differ, sorted, at most v1alpha1.MaxRuntimePaths. Message has the worker's words, or says
 	// how many paths there are.
 	Paths   []string
@@ -60,40 +60,11 @@ type Runtimes struct {
 	reported bool
 }
 
-// With returns the Runtimes with a comparison. r may be nil.
-func (r *Runtimes) With(key types.NamespacedName, comparison Comparison) *Runtimes {
-	next := r.clone()
-	next.compared[key] = comparison
-	return next
+// NewRuntimes returns the Runtimes of a worker from comparisons that do not change any more. listed: the worker has no
+// other runtimes.
+func NewRuntimes(compared map[types.NamespacedName]Comparison, listed bool) *Runtimes {
+	return &Runtimes{compared: compared, listed: listed}
 }
-
-// Without returns the Runtimes without one that the worker does not have any more. r may be nil.
-func (r *Runtimes) Without(key types.NamespacedName) *Runtimes {
-	next := r.clone()
-	delete(next.compared, key)
-	return next
-}
-
-// Listed returns the Runtimes as those of a worker that has no others. r may be nil.
-func (r *Runtimes) Listed(listed bool) *Runtimes {
-	next := r.clone()
-	next.listed = listed
-	return next
-}
-
-func (r *Runtimes) clone() *Runtimes {
-	next := Runtimes{}
-	if r != nil {
-		next = *r
-	}
-	if next.compared = maps.Clone(next.compared); next.compared == nil {
-		next.compared = map[types.NamespacedName]Comparison{}
-	}
-	return &next
-}
-
-// IsListed says whether all runtimes of the worker are among them.
-func (r *Runtimes) IsListed() bool { return r != nil && r.listed }
 
 // Of returns the comparison of a runtime. has is false if the worker has no such runtime, as far as is known.
 func (r *Runtimes) Of(key types.NamespacedName) (comparison Comparison, has bool) {
@@ -101,14 +72,6 @@ func (r *Runtimes) Of(key types.NamespacedName) (comparison Comparison, has bool
 		comparison, has = r.compared[key]
 	}
 	return comparison, has
-}
-
-// All returns the comparisons, which the caller must not change.
-func (r *Runtimes) All() map[types.NamespacedName]Comparison {
-	if r == nil {
-		return nil
-	}
-	return r.compared
 }
 
 // reportedRuntimes are what the status of a WorkerCluster says. A runtime that it does not name counts as equal.
@@ -133,7 +96,7 @@ func (r *Runtimes) objection(needed *RequiredRuntime) string {
 	switch {
 	case r != nil && r.reported && comparison.State == "":
 		return ""
-	case !has && !r.IsListed(), has && !r.reported && comparison.Version != needed.Version:
+	case !has && (r == nil || !r.listed), has && !r.reported && comparison.Version != needed.Version:
 		return fmt.Sprintf("it is not known yet whether %s of the worker is equal to the hub's", name)
 	case !has && !needed.Propagated:
 		return fmt.Sprintf("the worker has no %s, and the policy does not let it be created", name)
@@ -151,5 +114,5 @@ func describeRuntime(key types.NamespacedName) string {
 	if key.Namespace == "" {
 		return "ClusterTrainingRuntime " + key.Name
 	}
-	return "TrainingRuntime " + strings.TrimPrefix(key.String(), "/")
+	return "TrainingRuntime " + key.String()
 }

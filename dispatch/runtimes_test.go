@@ -16,7 +16,10 @@ import (
 // counted, or will be.
 func TestRuntimeObjection(t *testing.T) {
 	key := types.NamespacedName{Namespace: "team", Name: "torch"}
-	listed := new(Runtimes).Listed(true)
+	listed := NewRuntimes(nil, true)
+	with := func(comparison Comparison) *Runtimes {
+		return NewRuntimes(map[types.NamespacedName]Comparison{key: comparison}, true)
+	}
 	differing := Comparison{Version: "a.1", State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.x", "spec.y"}}
 	outdated := differing
 	outdated.Outdated = true
@@ -27,24 +30,24 @@ func TestRuntimeObjection(t *testing.T) {
 		want       string
 	}{
 		"Nothing":      {reason: "the manager has just started", want: "not known yet", propagated: true},
-		"NotListed":    {reason: "it may be there", runtimes: new(Runtimes).Listed(false), want: "not known yet", propagated: true},
+		"NotListed":    {reason: "it may be there", runtimes: NewRuntimes(nil, false), want: "not known yet", propagated: true},
 		"Missing":      {reason: "the copy brings the hub's", runtimes: listed, propagated: true},
 		"MissingStays": {reason: "nobody may bring it", runtimes: listed, want: "has no TrainingRuntime team/torch"},
-		"Pending":      {reason: "it has changed on the worker", runtimes: listed.With(key, Comparison{}), want: "not known yet", propagated: true},
-		"OtherVersion": {reason: "it has changed on the hub", runtimes: listed.With(key, Comparison{Version: "a.2"}), want: "not known yet", propagated: true},
-		"Equal":        {reason: "compared, even if others are not", runtimes: new(Runtimes).With(key, Comparison{Version: "a.1"})},
-		"Differs":      {reason: "the first paths are named", runtimes: listed.With(key, differing), want: "not the hub's: it differs in spec.x, spec.y", propagated: true},
-		"Outdated":     {reason: "it is replaced before the copy is made", runtimes: listed.With(key, outdated), propagated: true},
+		"Pending":      {reason: "it has changed on the worker", runtimes: with(Comparison{}), want: "not known yet", propagated: true},
+		"OtherVersion": {reason: "it has changed on the hub", runtimes: with(Comparison{Version: "a.2"}), want: "not known yet", propagated: true},
+		"Equal":        {reason: "compared, even if others are not", runtimes: NewRuntimes(map[types.NamespacedName]Comparison{key: {Version: "a.1"}}, false)},
+		"Differs":      {reason: "the first paths are named", runtimes: with(differing), want: "not the hub's: it differs in spec.x, spec.y", propagated: true},
+		"Outdated":     {reason: "it is replaced before the copy is made", runtimes: with(outdated), propagated: true},
 		"OutdatedStays": {
-			reason: "nobody may replace it", runtimes: listed.With(key, outdated), want: "an earlier version",
+			reason: "nobody may replace it", runtimes: with(outdated), want: "an earlier version",
 		},
 		"Unsupported": {
 			reason: "the words name the field", propagated: true, want: `unknown field "spec.z"`,
-			runtimes: listed.With(key, Comparison{Version: "a.1", State: v1alpha1.RuntimeUnsupported, Outdated: true, Message: `unknown field "spec.z"`}),
+			runtimes: with(Comparison{Version: "a.1", State: v1alpha1.RuntimeUnsupported, Outdated: true, Message: `unknown field "spec.z"`}),
 		},
 		"Unknown": {
 			reason: "the hub may not compare", propagated: true, want: "cannot be compared with the hub's: forbidden",
-			runtimes: listed.With(key, Comparison{Version: "a.1", State: v1alpha1.RuntimeUnknown, Message: "forbidden"}),
+			runtimes: with(Comparison{Version: "a.1", State: v1alpha1.RuntimeUnknown, Message: "forbidden"}),
 		},
 		"Reported": {reason: "a status without it", runtimes: reportedRuntimes(nil)},
 		"ReportedElse": {reason: "a status has no versions", want: "differs in spec.x", runtimes: reportedRuntimes([]v1alpha1.WorkerRuntime{{
@@ -67,7 +70,7 @@ func TestRuntimeObjection(t *testing.T) {
 func TestDecideByRuntime(t *testing.T) {
 	key := types.NamespacedName{Name: "torch"}
 	worker := func(name v1alpha1.ClusterName, comparison Comparison) Worker {
-		return Worker{Name: name, Nodes: NewNodes(nil), Runtimes: new(Runtimes).Listed(true).With(key, comparison)}
+		return Worker{Name: name, Nodes: NewNodes(nil), Runtimes: NewRuntimes(map[types.NamespacedName]Comparison{key: comparison}, true)}
 	}
 	workers := []Worker{
 		worker("east", Comparison{Version: "a.1", State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.mlPolicy.numNodes"}}),

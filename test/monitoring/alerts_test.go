@@ -107,6 +107,10 @@ var cases = map[string]struct{ fires, quiet []string }{
 		fires: []string{`trainyard_unknown_copies{cluster="east"} 2x30`},
 		quiet: []string{`trainyard_unknown_copies{cluster="east"} 0x30`},
 	},
+	"TrainyardRuntimesDiffer": {
+		fires: []string{`trainyard_worker_runtimes{cluster="east",state="Differs"} 1x120`},
+		quiet: []string{`trainyard_worker_runtimes{cluster="east",state="Differs"} 0x120`},
+	},
 	"TrainyardRefusedEverywhere": {
 		fires: []string{
 			`trainyard_attempts_ended_total{cluster="east",outcome="Rejected"} 0+1x30`,

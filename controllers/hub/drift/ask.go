@@ -109,9 +109,15 @@ func refused(err error) (dispatch.Comparison, error) {
 	return dispatch.Comparison{State: v1alpha1.RuntimeUnknown, Message: dispatch.Cut(words)}, nil
 }
 
+// isDemand matches the paths on which a demand depends: how many pods there are, what they request, and on which nodes
+// they run; and the paths of objects that have such fields.
+var isDemand = regexp.MustCompile(`^spec\.mlPolicy($|[.\[])|` +
+	`(^|\.)(spec|template|replicatedJobs(\[\d+\])?|containers(\[\d+\])?|initContainers(\[\d+\])?)$|` +
+	`\.(replicas|parallelism|completions|dependsOn|nodeSelector|tolerations|affinity|resources|resourceClaims|runtimeClassName|ports)($|[.\[])`)
+
 // differing returns a comparison with as many paths as a status takes.
 func differing(state v1alpha1.RuntimeState, paths []string) dispatch.Comparison {
-	comparison := dispatch.Comparison{State: state}
+	comparison := dispatch.Comparison{State: state, Demand: slices.ContainsFunc(paths, isDemand.MatchString)}
 	if len(paths) > v1alpha1.MaxRuntimePaths {
 		comparison.Message = fmt.Sprintf("%d fields differ", len(paths))
 	}

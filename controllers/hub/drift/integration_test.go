@@ -278,6 +278,7 @@ func TestEditedOnTheWorker(t *testing.T) {
 	check.Equal(t, v1alpha1.RuntimeDiffers, known.State, "state of an edited runtime")
 	const container = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers[0]"
 	check.Diff(t, []string{container + ".image", container + ".resources.requests['example.com/gpu']"}, known.Paths, "paths")
+	check.Equal(t, true, known.Demand, "whether the demand depends on it")
 	status := s.status()
 	if len(status) != 1 || status[0].Name != "edited" || status[0].Namespace != s.Namespace || status[0].Kind != trainer.TrainingRuntimeKind {
 		t.Errorf("the status has %+v", status)
@@ -329,7 +330,9 @@ func TestAskedOnce(t *testing.T) {
 	s.set.Leave(workerName)
 	check.Must(t, s.set.Join(workerName, s.worker.Connection))
 	check.Eventually(t, "the runtimes to be listed again", func(g gomega.Gomega) {
-		g.Expect(s.States.Of(workerName).IsListed()).To(gomega.BeTrue())
+		job := dispatch.Job{Runtime: &dispatch.RequiredRuntime{Key: s.key("nowhere"), Version: "v", Propagated: true}}
+		decision := dispatch.Decide(job, nil, []dispatch.Worker{{Name: workerName, Nodes: dispatch.NewNodes(nil), Runtimes: s.States.Of(workerName)}})
+		g.Expect(decision.Cluster).To(gomega.Equal(workerName), decision.Message)
 	})
 	// A key that comes later is handled later: the controller has one goroutine.
 	s.write(t, s.Hub, "later", torch)

@@ -27,16 +27,17 @@ func init() { //nolint:gochecknoinits // controller-runtime's registry is global
 	metrics.Registry.MustRegister(runtimes, comparisons)
 }
 
-// showMetrics counts the runtimes of a worker by state.
-func showMetrics(name v1alpha1.ClusterName, known *dispatch.Runtimes) {
-	counts := map[v1alpha1.RuntimeState]int{v1alpha1.RuntimeDiffers: 0, v1alpha1.RuntimeUnsupported: 0, v1alpha1.RuntimeUnknown: 0}
-	for _, comparison := range known.All() {
-		if isShown(&comparison) {
-			counts[comparison.State]++
-		}
+// showMetrics begins the series of a worker.
+func showMetrics(name v1alpha1.ClusterName) {
+	for _, state := range []v1alpha1.RuntimeState{v1alpha1.RuntimeDiffers, v1alpha1.RuntimeUnsupported, v1alpha1.RuntimeUnknown} {
+		runtimes.WithLabelValues(string(name), string(state)).Set(0)
 	}
-	for state, count := range counts {
-		runtimes.WithLabelValues(string(name), string(state)).Set(float64(count))
+}
+
+// count adds to the number of runtimes of a worker with the state of a comparison, if an admin should know of that.
+func count(name v1alpha1.ClusterName, comparison dispatch.Comparison, number float64) {
+	if isShown(&comparison) {
+		runtimes.WithLabelValues(string(name), string(comparison.State)).Add(number)
 	}
 }
 

@@ -33,9 +33,14 @@ type States struct {
 
 // worker is what is known of one worker.
 type worker struct {
-	runtimes *dispatch.Runtimes
+	compared map[types.NamespacedName]dispatch.Comparison
 	// asked says about each runtime which version the worker has, and when that was compared.
 	asked map[types.NamespacedName]asked
+	// listed: the worker has no other runtimes.
+	listed bool
+	// changed counts the changes. shown is what Of has returned last, nil if something has changed since.
+	changed int
+	shown   *dispatch.Runtimes
 }
 
 // asked is a question to a worker.
@@ -46,14 +51,44 @@ type asked struct {
 	at time.Time
 }
 
-// Of returns what is known of a worker, nil for nothing.
+// set changes what is known of a runtime.
+func (w *worker) set(name v1alpha1.ClusterName, key types.NamespacedName, comparison dispatch.Comparison, with asked) {
+	count(name, w.compared[key], -1)
+	count(name, comparison, 1)
+	w.compared[key], w.asked[key] = comparison, with
+	w.changed++
+}
+
+// drop forgets a runtime.
+func (w *worker) drop(name v1alpha1.ClusterName, key types.NamespacedName) {
+	if known, has := w.compared[key]; has {
+		count(name, known, -1)
+		delete(w.compared, key)
+		delete(w.asked, key)
+		w.changed++
+	}
+}
+
+// setListed says whether the worker has no other runtimes.
+func (w *worker) setListed(listed bool) {
+	if w.listed != listed {
+		w.listed = listed
+		w.changed++
+	}
+}
+
+// Of returns what is known of a worker, nil for nothing. It is the same pointer until something changes.
 func (s *States) Of(name v1alpha1.ClusterName) *dispatch.Runtimes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.workers[name]; w != nil {
-		return w.runtimes
+	w := s.workers[name]
+	if w == nil {
+		return nil
 	}
-	return nil
+	if w.shown == nil {
+		w.shown = dispatch.NewRuntimes(maps.Clone(w.compared), w.listed)
+	}
+	return w.shown
 }
 
 // Subscribe calls notify, which must not block, when something else is known of a worker.
@@ -86,7 +121,7 @@ func (s *States) having(key types.NamespacedName) (names []v1alpha1.ClusterName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, w := range s.workers {
-		if _, has := w.runtimes.Of(key); has {
+		if _, has := w.compared[key]; has {
 			names = append(names, name)
 		}
 	}
@@ -96,9 +131,13 @@ func (s *States) having(key types.NamespacedName) (names []v1alpha1.ClusterName)
 // unanswered returns the runtimes of a worker that have to be asked about after it was away: those that are not compared,
 // and those about which it refused to say anything.
 func (s *States) unanswered(name v1alpha1.ClusterName) (keys []types.NamespacedName) {
-	for key, known := range s.Of(name).All() {
-		if known.Version == "" || known.State == v1alpha1.RuntimeUnknown {
-			keys = append(keys, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[name]; w != nil {
+		for key, known := range w.compared {
+			if known.Version == "" || known.State == v1alpha1.RuntimeUnknown {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return keys
@@ -112,28 +151,21 @@ func (s *States) of(name v1alpha1.ClusterName, key types.NamespacedName) (dispat
 	if w == nil {
 		return dispatch.Comparison{}, asked{}
 	}
-	comparison, _ := w.runtimes.Of(key)
-	return comparison, w.asked[key]
+	return w.compared[key], w.asked[key]
 }
 
 // seen notes that a worker has a runtime in a version. If that version has not been compared, nothing is known of it.
 func (s *States) seen(name v1alpha1.ClusterName, key types.NamespacedName, version string) {
 	s.change(name, func(w *worker) {
-		if _, has := w.runtimes.Of(key); !has || w.asked[key].version != version {
-			w.runtimes = w.runtimes.With(key, dispatch.Comparison{})
-			w.asked[key] = asked{version: version}
+		if _, has := w.compared[key]; !has || w.asked[key].version != version {
+			w.set(name, key, dispatch.Comparison{}, asked{version: version})
 		}
 	})
 }
 
 // gone notes that a worker does not have a runtime.
 func (s *States) gone(name v1alpha1.ClusterName, key types.NamespacedName) {
-	s.change(name, func(w *worker) {
-		if _, has := w.runtimes.Of(key); has {
-			w.runtimes = w.runtimes.Without(key)
-			delete(w.asked, key)
-		}
-	})
+	s.change(name, func(w *worker) { w.drop(name, key) })
 }
 
 // compared notes a comparison with a version of the worker's runtime. Of a version that the worker does not have any more
@@ -141,27 +173,25 @@ func (s *States) gone(name v1alpha1.ClusterName, key types.NamespacedName) {
 func (s *States) compared(name v1alpha1.ClusterName, key types.NamespacedName, comparison dispatch.Comparison, with asked) {
 	s.change(name, func(w *worker) {
 		if w.asked[key].version == with.version {
-			w.runtimes = w.runtimes.With(key, comparison)
-			w.asked[key] = with
+			w.set(name, key, comparison, with)
 		}
 	})
 }
 
 // begin notes that the runtimes of a worker are being listed.
 func (s *States) begin(name v1alpha1.ClusterName) {
-	s.change(name, func(w *worker) { w.runtimes = w.runtimes.Listed(false) })
+	s.change(name, func(w *worker) { w.setListed(false) })
 }
 
 // listed notes that a worker has no runtimes but these.
 func (s *States) listed(name v1alpha1.ClusterName, has func(types.NamespacedName) bool) {
 	s.change(name, func(w *worker) {
-		for key := range w.runtimes.All() {
+		for key := range w.compared {
 			if !has(key) {
-				w.runtimes = w.runtimes.Without(key)
-				delete(w.asked, key)
+				w.drop(name, key)
 			}
 		}
-		w.runtimes = w.runtimes.Listed(true)
+		w.setListed(true)
 	})
 }
 
@@ -173,14 +203,15 @@ func (s *States) change(name v1alpha1.ClusterName, change func(*worker)) {
 		if s.workers == nil {
 			s.workers = map[v1alpha1.ClusterName]*worker{}
 		}
-		w = &worker{asked: map[types.NamespacedName]asked{}}
+		w = &worker{compared: map[types.NamespacedName]dispatch.Comparison{}, asked: map[types.NamespacedName]asked{}}
 		s.workers[name] = w
+		showMetrics(name)
 	}
-	before := w.runtimes
+	before := w.changed
 	change(w)
 	var notify []func(v1alpha1.ClusterName)
-	if w.runtimes != before {
-		showMetrics(name, w.runtimes)
+	if w.changed != before {
+		w.shown = nil
 		notify = slices.Collect(maps.Values(s.subscribers))
 	}
 	s.mu.Unlock()
@@ -193,13 +224,18 @@ func (s *States) change(name v1alpha1.ClusterName, change func(*worker)) {
 // it said until now. That stays for a runtime which is being compared, as after a start of the manager, and it has since
 // when a state is known.
 func (s *States) Status(name v1alpha1.ClusterName, before []v1alpha1.WorkerRuntime, now time.Time) []v1alpha1.WorkerRuntime {
-	runtimes := s.Of(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[name]
+	if w == nil {
+		return before
+	}
 	earlier := map[types.NamespacedName]v1alpha1.WorkerRuntime{}
 	for _, runtime := range before {
 		earlier[types.NamespacedName{Namespace: runtime.Namespace, Name: runtime.Name}] = runtime
 	}
 	var all []v1alpha1.WorkerRuntime
-	for key, known := range runtimes.All() {
+	for key, known := range w.compared {
 		was, is := earlier[key]
 		switch {
 		case known.Version == "" && is:
@@ -209,7 +245,7 @@ func (s *States) Status(name v1alpha1.ClusterName, before []v1alpha1.WorkerRunti
 		}
 	}
 	for key, was := range earlier {
-		if _, has := runtimes.Of(key); !has && !runtimes.IsListed() {
+		if _, has := w.compared[key]; !has && !w.listed {
 			all = append(all, was)
 		}
 	}

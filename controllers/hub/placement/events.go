@@ -25,6 +25,11 @@ func (a announcer) placed(job *unstructured.Unstructured, d *v1alpha1.Dispatch, 
 		"Placed on worker %q (attempt %d): %s", decision.Cluster, d.Spec.Attempt, decision.Message)
 }
 
+// runtimeDiffers says that a job was placed by another demand than it will have.
+func (a announcer) runtimeDiffers(job *unstructured.Unstructured, d *v1alpha1.Dispatch, words string) {
+	a.recorder.Eventf(job, d, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeDiffers, "Place", "%s", record.Cut(words, record.NoteLimit))
+}
+
 // waiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
 func (a announcer) waiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,

@@ -115,8 +115,11 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, missing: &missing{}, pods: pods, clock: options.Clock,
 		},
 		waiting: newWaiting(options.Clock),
-		writer:  &writer{hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock, accelerators: options.Accelerators},
-		inbox:   &inbox.Inbox{},
+		writer: &writer{
+			hub: options.Hub, hubReader: options.HubReader, announcer: announcer, clock: options.Clock,
+			accelerators: options.Accelerators, runtimes: options.Runtimes,
+		},
+		inbox: &inbox.Inbox{},
 	}
 	decisions := decider.Options{
 		Connections: options.Connections, Wake: r.wake,

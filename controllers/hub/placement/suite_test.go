@@ -50,11 +50,12 @@ type scene struct {
 	reconciler *Reconciler
 	// woken has the jobs that the reconciler is to look at.
 	woken requestQueue
-	// unknown, kueue, trials and shown are options of the reconcilers that are made from then on.
-	unknown UnknownCopies
-	kueue   Kueue
-	trials  Trials
-	shown   func(v1alpha1.ClusterName) bool
+	// unknown, kueue, trials, runtimes and shown are options of the reconcilers that are made from then on.
+	unknown  UnknownCopies
+	kueue    Kueue
+	trials   Trials
+	runtimes Runtimes
+	shown    func(v1alpha1.ClusterName) bool
 }
 
 func newScene(t *testing.T) *scene {
@@ -72,7 +73,7 @@ func (s *scene) restart(t *testing.T) {
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: s.Hub.Admin, HubReader: s.Hub.Admin, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.Fleet, Recorder: s.Events, Clock: s.Clock,
-		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue, Trials: s.trials,
+		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue, Trials: s.trials, Runtimes: s.runtimes,
 	})
 	check.Must(t, err)
 	var dispatches v1alpha1.DispatchList

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -42,6 +43,8 @@ type writer struct {
 	announcer    announcer
 	clock        clock.PassiveClock
 	accelerators accelerators.Table
+	// runtimes is of the Options.
+	runtimes Runtimes
 }
 
 // place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
@@ -56,12 +59,35 @@ func (w *writer) place(ctx context.Context, seen *observation) error {
 		return err
 	}
 	placed(d, grant)
+	differs := w.runtimeDiffers(seen.job, grant)
+	if differs != "" {
+		d.Annotations[v1alpha1.AnnotationDecision] = dispatch.Cut(grant.Decision.Message + "; but " + differs)
+	}
 	noteAsked(d, digest(grant.Job.Circumstances, digestOf(grant.Worker)))
 	if err := w.write(ctx, seen, d); err != nil {
 		return err
 	}
 	w.announcer.placed(seen.job, d, grant.Decision)
+	if differs != "" {
+		w.announcer.runtimeDiffers(seen.job, d, differs)
+	}
 	return nil
+}
+
+// runtimeDiffers says that the worker will make other pods of a job than were counted, because its runtime is not the
+// hub's. Empty: not as far as is known.
+func (w *writer) runtimeDiffers(job *unstructured.Unstructured, grant *decider.Grant) string {
+	if w.runtimes == nil {
+		return ""
+	}
+	kind, key := trainjobs.RuntimeOf(job)
+	known, _ := w.runtimes.Of(grant.Decision.Cluster).Of(key)
+	rules := grant.Decision.Policy.Rules()
+	if !known.Demand || known.State != v1alpha1.RuntimeDiffers || known.Outdated && *rules.Propagate.Runtimes {
+		return ""
+	}
+	return fmt.Sprintf("%s %q of worker %q is not the hub's, with which the room was counted: %s",
+		kind, key.Name, grant.Decision.Cluster, known.Difference())
 }
 
 // placed makes a Dispatch what a grant says, without writing it.
