@@ -10,12 +10,14 @@ import (
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // saving annotates a job with where it saves its checkpoints.
@@ -91,6 +93,30 @@ func TestBadCheckpoint(t *testing.T) {
 	if message := d.Status.Conditions[0].Message; !strings.HasPrefix(message, "annotation trainyard.dev/checkpoint: must be a URI such as s3://") {
 		t.Errorf("the message is %q", message)
 	}
+}
+
+// The user learns at creation for what there is no place, and that a policy says nothing about checkpoints.
+func TestReviewOfCheckpoints(t *testing.T) {
+	s := newScene(t)
+	policy := s.Policy(t, v1alpha1.DispatchPolicySpec{Checkpoint: &v1alpha1.Checkpointing{}})
+	warnings := func(variables int) string {
+		job := stage.NewTrainJob(s.Namespace, "job", stage.Managed, saving("s3://ckpt"))
+		job.Spec.Trainer.Env = nil
+		for i := range variables {
+			job.Spec.Trainer.Env = append(job.Spec.Trainer.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i), Value: "x"})
+		}
+		faults, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
+		check.Must(t, err)
+		check.Equal(t, "", textOf(faults), "faults")
+		return strings.Join(warnings, "\n")
+	}
+	check.Equal(t, "", warnings(122), "warnings of a job whose variables have a place")
+	check.Equal(t, fmt.Sprintf("spec.trainer.env: has 123 variables, and with more than 122 there is no place for all variables that "+
+		"DispatchPolicy %s gives the copy", policy.Name), warnings(123), "warnings")
+	policy.Spec.Checkpoint = nil
+	check.Must(t, s.Hub.Admin.Update(t.Context(), policy))
+	check.Equal(t, fmt.Sprintf("metadata.annotations[trainyard.dev/checkpoint]: has no effect, because DispatchPolicy %s, which applies to the job, "+
+		"has no spec.checkpoint", policy.Name), warnings(0), "warnings of a job whose policy says nothing")
 }
 
 // A job whose checkpoint is in a volume of its worker stays there, and is held if the worker is lost.

@@ -85,6 +85,14 @@ func TestReview(t *testing.T) {
 			reason: "Nobody knows how much it matters.", change: annotated(v1alpha1.AnnotationTopology, "rack"),
 			fault: `metadata.annotations[trainyard.dev/topology]: Invalid value: "rack": must be required=LABEL or preferred=LABEL`,
 		},
+		"BadCheckpoint": {
+			reason: "Nobody could find it.", change: annotated(v1alpha1.AnnotationCheckpoint, "/mnt"),
+			fault: `metadata.annotations[trainyard.dev/checkpoint]: Invalid value: "/mnt": must be a URI such as s3://`,
+		},
+		"CheckpointWithoutPolicy": {
+			reason: "Nobody tells the process.", change: annotated(v1alpha1.AnnotationCheckpoint, "s3://ckpt"),
+			warning: "metadata.annotations[trainyard.dev/checkpoint]: has no effect, because no DispatchPolicy applies to the job",
+		},
 		"Misspelt": {
 			reason: "It has no effect.", change: annotated("trainyard.dev/cluster", "region=east"),
 			warning: `metadata.annotations[trainyard.dev/cluster]: has no effect, because users may write only the annotations ` +
