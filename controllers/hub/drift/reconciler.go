@@ -35,14 +35,14 @@ const (
 
 // Shared is what the reconcilers of all workers share.
 type Shared struct {
-	*States
+	states  *States
 	specs   specs
 	limiter *rate.Limiter
 }
 
 // NewShared returns a Shared that reads the hub's runtimes from the hub's API server.
 func NewShared(states *States, hubReader client.Reader) *Shared {
-	return &Shared{States: states, specs: specs{reader: hubReader}, limiter: rate.NewLimiter(perSecond, burst)}
+	return &Shared{states: states, specs: specs{reader: hubReader}, limiter: rate.NewLimiter(perSecond, burst)}
 }
 
 // Options are the options of the reconciler of one worker. All are required.
@@ -66,7 +66,7 @@ type Reconciler struct{ Options }
 
 // NewReconciler returns the reconciler of a worker.
 func NewReconciler(options Options) *Reconciler {
-	options.Shared.begin(options.Cluster)
+	options.Shared.states.begin(options.Cluster)
 	return &Reconciler{options}
 }
 
@@ -82,10 +82,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("get %s %q from the cache of worker %q: %w", kindOf(key), key.Name, r.Cluster, err)
 	case err != nil:
-		r.Shared.gone(r.Cluster, key)
+		r.Shared.states.gone(r.Cluster, key)
 		return reconcile.Result{}, nil
 	}
-	r.Shared.seen(r.Cluster, key, versionOf(onWorker))
+	r.Shared.states.seen(r.Cluster, key, versionOf(onWorker))
 	onHub, err := r.hubVersion(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -124,7 +124,7 @@ func (r *Reconciler) comparison(
 	ctx context.Context, onWorker *metav1.PartialObjectMetadata, onHub string,
 ) (comparison dispatch.Comparison, again time.Duration, err error) {
 	key := client.ObjectKeyFromObject(onWorker)
-	known, asked := r.Shared.of(r.Cluster, key)
+	known, asked := r.Shared.states.of(r.Cluster, key)
 	holds := askAgain - r.Clock.Since(asked.at)
 	switch {
 	case known.Version == onHub && asked.version == versionOf(onWorker) && (!isRefusal(known) || holds > 0):
@@ -154,7 +154,7 @@ func isRefusal(c dispatch.Comparison) bool {
 
 // note notes a comparison, unless it is known already.
 func (r *Reconciler) note(ctx context.Context, key types.NamespacedName, comparison dispatch.Comparison, version string) {
-	known, before := r.Shared.of(r.Cluster, key)
+	known, before := r.Shared.states.of(r.Cluster, key)
 	if before.version == version && known.Version == comparison.Version && known.State == comparison.State &&
 		known.Outdated == comparison.Outdated && (!isRefusal(known) || r.Clock.Since(before.at) < askAgain) {
 		return
@@ -163,7 +163,7 @@ func (r *Reconciler) note(ctx context.Context, key types.NamespacedName, compari
 		log.FromContext(ctx).Info("Runtime of the worker is not the hub's", "kind", kindOf(key), "runtime", key,
 			"state", comparison.State, "paths", comparison.Paths, "message", comparison.Message)
 	}
-	r.Shared.compared(r.Cluster, key, comparison, asked{version: version, at: r.Clock.Now()})
+	r.Shared.states.compared(r.Cluster, key, comparison, asked{version: version, at: r.Clock.Now()})
 }
 
 // sourceOf is what the annotation of a runtime says that the manager has made from a version of the hub's.
@@ -197,6 +197,6 @@ func (r *Reconciler) listed(ctx context.Context) error {
 			has[client.ObjectKeyFromObject(&list.Items[i])] = true
 		}
 	}
-	r.Shared.listed(r.Cluster, func(key types.NamespacedName) bool { return has[key] })
+	r.Shared.states.listed(r.Cluster, func(key types.NamespacedName) bool { return has[key] })
 	return nil
 }

@@ -57,6 +57,7 @@ func TestSameRuntime(t *testing.T) {
 
 	version := s.torchVersion(t)
 	known[east] = torchIs(dispatch.Comparison{Version: version, State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.mlPolicy.numNodes"}})
+	s.Clock.Step(explanationInterval) // Only the words have changed.
 	reasons = reasonsOf(s.expect(t, "same", v1alpha1.ReasonNoFit))
 	if want := "RuntimeDiffers: ClusterTrainingRuntime torch-distributed of the worker is not the hub's: it differs in spec.mlPolicy.numNodes"; reasons[east] != want {
 		t.Errorf("east is %q, want %q", reasons[east], want)

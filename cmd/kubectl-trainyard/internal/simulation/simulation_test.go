@@ -54,6 +54,12 @@ status:
 `, name, nodes)
 }
 
+// drifted is such a worker whose runtime torch is not the hub's.
+func drifted(name string, nodes int) string {
+	return worker(name, nodes) + `  runtimes: [{kind: ClusterTrainingRuntime, name: torch, state: Differs, paths: [spec.mlPolicy.numNodes], since: null}]
+`
+}
+
 // racks is a worker with one free node in rack r1 and three in r2, with 8 GPUs each.
 const racks = `
 apiVersion: trainyard.dev/v1alpha1
@@ -172,6 +178,16 @@ metadata: {name: before, namespace: vision}
 spec: {trainJob: {name: before, uid: x}, attempt: 1, cluster: pools, addedNodes: 1, podSets: [{name: node, count: 2, requests: {nvidia.com/gpu: 8}}]}
 status: {phase: Starting}`},
 			want: []string{"a  0 NoFit"},
+		},
+		"SameRuntime": {
+			reason:    "the status says that small has another runtime of that name, and the policy wants the hub's",
+			documents: []string{torch, drifted("small", 2), worker("large", 8), job("a", 2), policy("p", "runtime: Same")},
+			want:      []string{"a large 0 Placed p"},
+		},
+		"AnyRuntime": {
+			reason:    "another runtime of that name will do",
+			documents: []string{torch, drifted("small", 2), job("a", 2), policy("p", "runtime: Any")},
+			want:      []string{"a small 0 Placed p"},
 		},
 		"Policy":    {reason: "the policy's selector and scores", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2), policy("p", "scoring: [{name: MostAllocated}]")}, want: []string{"a small 0 Placed p"}},
 		"NoPolicy":  {reason: "no policy is the job's", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {selector: {matchLabels: {a: b}}}")}, want: []string{"a  0 NoPolicy"}},
