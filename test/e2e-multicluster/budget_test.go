@@ -105,6 +105,8 @@ func TestWriteBudget(t *testing.T) {
 		{"workers", "create Namespace", workerCount("POST namespaces/"), 0, 0},
 		{"workers", "write runtime", workerCount("POST clustertrainingruntimes/") + workerCount("PATCH clustertrainingruntimes/") +
 			workerCount("PUT clustertrainingruntimes/"), 0, 0},
+		{"workers", "compare a runtime", workerCount("dry run of PATCH clustertrainingruntimes/") +
+			workerCount("dry run of PATCH trainingruntimes/"), 0, 0},
 	} {
 		t.Logf("%-7s  %-21s  %3d for %d jobs", budget.where, budget.what, budget.got, jobs)
 		if budget.got < budget.min || budget.got > budget.max {

@@ -50,6 +50,7 @@ func TestRuntimesInTheStatus(t *testing.T) {
 	check.Diff(t, known.status, known.before, "what the status said before")
 
 	s.lose(t, "drifting", s.first.Cluster.Config.Host)
+	s.become(t, "drifting", v1alpha1.ReasonUnreachable)
 	shown := known.status
 	known.status = nil
 	check.Diff(t, shown, s.become(t, "drifting", v1alpha1.ReasonUnreachable).Status.Runtimes, "runtimes of a worker that is away")
