@@ -58,7 +58,7 @@ const (
 func (d *document) read(ctx context.Context) (*schemas, reading, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.address, nil)
 	if err != nil {
-		return nil, withheld, nil //nolint:nilerr // An address without a document stays so.
+		return nil, withheld, nil // An address without a document stays so.
 	}
 	req.Header.Set("Accept", "application/json")
 	if d.etag != "" {
@@ -66,7 +66,7 @@ func (d *document) read(ctx context.Context) (*schemas, reading, error) {
 	}
 	res, err := d.http.Do(req)
 	if err != nil {
-		return nil, failed, nil //nolint:nilerr // The probe says what is wrong with the connection.
+		return nil, failed, nil // The probe says what is wrong with the connection.
 	}
 	defer res.Body.Close()
 	switch res.StatusCode {
