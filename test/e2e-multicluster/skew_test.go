@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -49,21 +50,19 @@ func TestWorkerWithAnOlderTrainer(t *testing.T) {
 	pinned.Annotations = map[string]string{v1alpha1.AnnotationClusters: "size=" + name}
 	check.Must(t, y.Hub.Create(t.Context(), pinned))
 	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(y.Hub.Delete(context.Background(), pinned))) })
-	explained := func(g gomega.Gomega, reason string) (message string) {
+	explained := func(g gomega.Gomega) v1alpha1.ClusterExplanation {
 		d := y.DispatchOf(g, pinned)
 		g.Expect(d.Spec.Attempt).To(gomega.BeZero())
-		for _, line := range d.Status.Explanation {
-			if line.Cluster == name {
-				g.Expect(line.Reason).To(gomega.Equal(reason), line.Message)
-				message = line.Message
-			}
-		}
-		g.Expect(message).NotTo(gomega.BeEmpty())
-		return message
+		at := slices.IndexFunc(d.Status.Explanation, func(line v1alpha1.ClusterExplanation) bool { return line.Cluster == name })
+		g.Expect(at).NotTo(gomega.Equal(-1), "there is no line for the worker")
+		return d.Status.Explanation[at]
 	}
 	y.Eventually(t, func(g gomega.Gomega) {
-		g.Expect(explained(g, v1alpha1.ReasonFieldUnknown)).To(gomega.Equal(
-			"its TrainJobs do not have spec.runtimePatches (Kubeflow Trainer 2.0, with spec.podSpecOverrides)"))
+		line := explained(g)
+		g.Expect(line.Reason).To(gomega.Equal(v1alpha1.ReasonFieldUnknown))
+		// The hub's CRD gives each replicated job of a runtime a group by default.
+		g.Expect(line.Message).To(gomega.Equal(`its TrainJobs do not have spec.runtimePatches; ClusterTrainingRuntime "` + yard.RuntimeName +
+			`" uses spec.template.spec.replicatedJobs.groupName, which its runtimes do not have (Kubeflow Trainer 2.0, with spec.podSpecOverrides)`))
 	})
 	ends(t, submit(t, yard.Job{Name: "beside-older", GPUs: 1, RunFor: "1s"}), trainer.TrainJobComplete)
 
@@ -72,6 +71,7 @@ func TestWorkerWithAnOlderTrainer(t *testing.T) {
 		current(t.Context(), g, y.Hub, worker)
 		g.Expect(worker.Status.Trainer.Release).To(gomega.Equal("2.3"))
 		g.Expect(meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterSkewUnsupported)).To(gomega.BeNil())
-		explained(g, v1alpha1.ReasonNoMatchingNode) // It has no nodes.
+		line := explained(g)
+		g.Expect(line.Reason).NotTo(gomega.Equal(v1alpha1.ReasonFieldUnknown), line.Message) // It has no nodes.
 	})
 }
