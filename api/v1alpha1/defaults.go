@@ -22,6 +22,7 @@ var policyDefaults = DispatchPolicySpec{
 	Failover:           FailoverFenced, // The copy of a worker without an agent gets Hold: nobody would stop it.
 	MaxConcurrentMoves: new(int32(1)),
 	AdmissionTimeout:   &metav1.Duration{}, // For ever.
+	GiveUpAfter:        &metav1.Duration{}, // For ever.
 	HubFlavors:         HubFlavorsIgnore,
 	Runtime:            RuntimeAny,
 	UnmanagedJobs:      UnmanagedIgnore,
@@ -51,6 +52,7 @@ func (p *DispatchPolicy) Rules() DispatchPolicySpec {
 	rules.Failover = cmp.Or(rules.Failover, defaults.Failover)
 	rules.MaxConcurrentMoves = cmp.Or(rules.MaxConcurrentMoves, defaults.MaxConcurrentMoves)
 	rules.AdmissionTimeout = cmp.Or(rules.AdmissionTimeout, defaults.AdmissionTimeout)
+	rules.GiveUpAfter = cmp.Or(rules.GiveUpAfter, defaults.GiveUpAfter)
 	rules.HubFlavors = cmp.Or(rules.HubFlavors, defaults.HubFlavors)
 	rules.Runtime = cmp.Or(rules.Runtime, defaults.Runtime)
 	rules.UnmanagedJobs = cmp.Or(rules.UnmanagedJobs, defaults.UnmanagedJobs)

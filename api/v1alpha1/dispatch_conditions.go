@@ -10,7 +10,8 @@ const (
 	// DispatchMirrored is True when the copy exists on the worker, and False when the attempt is over. It is Unknown, with
 	// reason UnknownCopy, while the manager creates no copy because another worker has a copy that is not on record.
 	DispatchMirrored = "Mirrored"
-	// DispatchFinished is True when the copy is Complete or Failed and the hub TrainJob says so.
+	// DispatchFinished is True when the copy is Complete or Failed and the hub TrainJob says so, or when the hub TrainJob is
+	// Failed because the job was given up.
 	DispatchFinished = "Finished"
 	// DispatchEvicting is True while an eviction (spec.eviction) is carried out. Its reason is the reason of the eviction.
 	// It is False while the worker is being drained and the job stays: with reason NoRoomElsewhere because it fits on no
@@ -108,6 +109,7 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonFailed: the copy is Failed.
 	ReasonFailed = "Failed"
+	// ReasonGivenUp is shared with DispatchPlaced, and is the reason of the TrainJob's condition Failed too.
 )
 
 // Reasons in DispatchStatus.Explanation, one for each filter. ReasonNameConflict and ReasonRejected are used there too.

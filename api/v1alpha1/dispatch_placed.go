@@ -54,6 +54,9 @@ const (
 	// ReasonWaitingForWorkload: the job is in a queue of the hub's Kueue. Its Workload does not show an admission yet,
 	// or the hub does not have a ResourceFlavor that Kueue has assigned, and that hubFlavors of the policy requires.
 	ReasonWaitingForWorkload = "WaitingForWorkload"
+	// ReasonGivenUp: the job has waited for longer than giveUpAfter of its policy. It gets no worker any more, and its
+	// TrainJob becomes Failed with the message.
+	ReasonGivenUp = "GivenUp"
 	// ReasonInvalidPolicy: the job's DispatchPolicy has a fault. Until it is repaired, the job waits.
 	ReasonInvalidPolicy = "InvalidPolicy"
 	// ReasonInvalidPin: the job's annotation trainyard.dev/clusters is not a label selector.
@@ -87,6 +90,8 @@ const (
 	ReasonKindAdmission ReasonKind = "Admission"
 	// ReasonKindSuspension says: the job's owner has suspended it.
 	ReasonKindSuspension ReasonKind = "Suspension"
+	// ReasonKindEnd says: the job does not wait any more.
+	ReasonKindEnd ReasonKind = "End"
 	// ReasonKindMultiKueue says: MultiKueue dispatches the job.
 	ReasonKindMultiKueue ReasonKind = "MultiKueue"
 )
@@ -103,7 +108,9 @@ func (k ReasonKind) KeepsOffList() bool {
 }
 
 // IsListed is true for a job that people see in the waiting list: its owner or an admin expects Trainyard to place it.
-func (k ReasonKind) IsListed() bool { return k != ReasonKindSuspension && k != ReasonKindMultiKueue }
+func (k ReasonKind) IsListed() bool {
+	return k != ReasonKindSuspension && k != ReasonKindMultiKueue && k != ReasonKindEnd
+}
 
 // HoldsBack is true if jobs with the same demand wait behind the job.
 func (k ReasonKind) HoldsBack() bool { return k == ReasonKindNoRoom || k == ReasonKindOtherJobs }
@@ -113,7 +120,9 @@ func (k ReasonKind) ShowsWorkers() bool { return k != ReasonKindOtherJobs }
 
 // NeedsRepair is true if the Event is a warning, because no change of the workers helps. What is missing is no reason
 // to warn: objects may be created in any order, and a refused write has a condition of its own.
-func (k ReasonKind) NeedsRepair() bool { return k == ReasonKindFault || k == ReasonKindMultiKueue }
+func (k ReasonKind) NeedsRepair() bool {
+	return k == ReasonKindFault || k == ReasonKindMultiKueue || k == ReasonKindEnd
+}
 
 // Review is what the hub's webhook does with a new job that would wait.
 type Review int
@@ -179,6 +188,8 @@ var placedReasons = []PlacedReason{
 	{Reason: ReasonWaitingForWorkload, Kind: ReasonKindAdmission},
 	{Reason: ReasonSuspended, Kind: ReasonKindSuspension},
 	{Reason: ReasonManagedByMultiKueue, Kind: ReasonKindMultiKueue},
+
+	{Reason: ReasonGivenUp, Kind: ReasonKindEnd, Advice: "change what the message names, and create the job again"},
 }
 
 // PlacedReasons returns the table of reasons of DispatchPlaced.

@@ -205,6 +205,11 @@ type DispatchStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Steps []Step `json:"steps,omitempty"`
+	// waitingSince is since when the job has waited for a worker on which it runs, once an attempt has ended: since the
+	// job came onto the waiting list, whatever attempts never ran since then, or since the end of the last attempt that ran.
+	// Absent: the time of the condition Placed=False counts, or the job does not wait. giveUpAfter counts from it.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
 	// restarts is how often the copy's JobSet has restarted as a whole or has restarted one of its Jobs, plus stops.
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`

@@ -289,6 +289,14 @@ type DispatchPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="admissionTimeout must be positive"
 	AdmissionTimeout *metav1.Duration `json:"admissionTimeout,omitempty"`
+	// giveUpAfter is how long a job may wait for a worker. Then the manager gives it up: the TrainJob becomes Failed, and the
+	// message says why each worker did not take it. Attempts that never ran, because workers refused them, do not interrupt
+	// the waiting. The time in which the job is suspended or waits for the hub's Kueue does not count. It begins anew when an
+	// attempt that ran has ended. A job that may have a copy somewhere is not given up, and neither are jobs that MultiKueue
+	// dispatches. Absent: for ever.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="giveUpAfter must be positive"
+	GiveUpAfter *metav1.Duration `json:"giveUpAfter,omitempty"`
 	// workerQueue says into which LocalQueue of its worker a copy comes: FromJob, None, or the name of a LocalQueue. The
 	// workerQueue of a WorkerCluster counts before it. Absent: FromJob; None for a job that the hub's Kueue has in its
 	// queue.

@@ -448,6 +448,11 @@ func (in *DispatchPolicySpec) DeepCopyInto(out *DispatchPolicySpec) {
 		*out = new(Checkpointing)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.GiveUpAfter != nil {
+		in, out := &in.GiveUpAfter, &out.GiveUpAfter
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	if in.Propagate != nil {
 		in, out := &in.Propagate, &out.Propagate
 		*out = new(Propagation)
@@ -552,6 +557,10 @@ func (in *DispatchStatus) DeepCopyInto(out *DispatchStatus) {
 		in, out := &in.Steps, &out.Steps
 		*out = make([]Step, len(*in))
 		copy(*out, *in)
+	}
+	if in.WaitingSince != nil {
+		in, out := &in.WaitingSince, &out.WaitingSince
+		*out = (*in).DeepCopy()
 	}
 	if in.StartTime != nil {
 		in, out := &in.StartTime, &out.StartTime

@@ -198,8 +198,8 @@ func (s *Seen) unexplained(relation record.Relation) Copy {
 		return Unknown
 	case d == nil:
 		return Adoptable // The Dispatch was lost.
-	case relation != record.Later, record.AttemptOf(d) == record.Finished:
-		return Unknown // No attempt follows a finished attempt.
+	case relation != record.Later, record.AttemptOf(d) == record.Finished, record.AttemptOf(d) == record.GivenUp:
+		return Unknown // No attempt follows a finished attempt, or is made for a job that was given up.
 	case d.DeletionTimestamp != nil && !record.IsGuarded(d):
 		return Postponed // The Dispatch would not wait for the copy.
 	default:

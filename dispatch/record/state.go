@@ -29,7 +29,11 @@ const (
 	// Ended says: the attempt is over, and the job is not. No copy of the attempt can run, now or later, unless failover
 	// Immediate or a forgotten worker allows that. From here a job gets another worker.
 	Ended
-	// Finished says: the copy is Complete or Failed and the TrainJob says so. It is final.
+	// GivenUp says: no worker took the job in time. There is no copy of it, no placement follows, and the TrainJob becomes
+	// Failed.
+	GivenUp
+	// Finished says: the copy is Complete or Failed and the TrainJob says so, or the TrainJob is Failed because the job was
+	// given up. It is final.
 	Finished
 	// Leaving says: the Dispatch is being deleted, and goes when its copy is known to be gone.
 	Leaving
@@ -50,6 +54,7 @@ var states = [...]struct {
 	Evicting: {name: "Evicting", live: true, mayMove: true},
 	Lost:     {name: "Lost", live: true, mayMove: true},
 	Ended:    {name: "Ended", mayMove: true},
+	GivenUp:  {name: "GivenUp"},
 	Finished: {name: "Finished"},
 	Leaving:  {name: "Leaving"},
 }
@@ -84,6 +89,8 @@ func AttemptOf(d *v1alpha1.Dispatch) State {
 		return None
 	case d.IsFinished():
 		return Finished
+	case d.Spec.Cluster == "" && WaitsFor(&d.Status, v1alpha1.ReasonGivenUp):
+		return GivenUp
 	case d.Spec.Cluster == "":
 		return Waiting
 	case d.AttemptEnded():

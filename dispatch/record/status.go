@@ -34,6 +34,9 @@ type Why struct {
 func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why, now time.Time) {
 	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, why.Reason, why.Explanation
 	status.Cluster, status.CopyUID = "", ""
+	if v1alpha1.ReasonKindOf(why.Reason).KeepsOffList() {
+		status.WaitingSince = nil // The time off the list does not count.
+	}
 	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
 	if said != nil && v1alpha1.ReasonKindOf(said.Reason).KeepsOffList() && !WaitsFor(status, why.Reason) {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced)
@@ -41,6 +44,49 @@ func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why,
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: why.Reason, Message: why.Message,
 	}, now)
+}
+
+// GiveUp says that the job gets no worker any more: the TrainJob becomes Failed. words say why.
+func GiveUp(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why, now time.Time) {
+	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, v1alpha1.ReasonGivenUp, why.Explanation
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonGivenUp, Message: why.Message,
+	}, now)
+}
+
+// FinishGivenUp says that the TrainJob of a job that was given up has ended. end is the condition of the TrainJob that
+// says how. What the workers lacked stays.
+func FinishGivenUp(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *metav1.Condition, now time.Time) {
+	clearAttemptConditions(status)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGivenUp, Message: end.Message,
+	}, now)
+	status.Phase, status.Reason, status.WaitingSince = v1alpha1.PhaseFinished, v1alpha1.ReasonGivenUp, nil
+}
+
+// WasGivenUp is true for a job that got no worker in time, also when its TrainJob says so.
+func WasGivenUp(dispatch *v1alpha1.Dispatch) bool {
+	return dispatch != nil && WaitsFor(&dispatch.Status, v1alpha1.ReasonGivenUp)
+}
+
+// WaitingSince is since when a job has waited for a worker on which it runs. It is zero if the job does not wait, or if
+// the Dispatch does not say.
+func WaitingSince(status *v1alpha1.DispatchStatus) time.Time {
+	if status.WaitingSince != nil {
+		return status.WaitingSince.Time
+	}
+	placed := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
+	if placed == nil || placed.Status != metav1.ConditionFalse || v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList() {
+		return time.Time{}
+	}
+	return placed.LastTransitionTime.Time
+}
+
+// keepWaitingSince puts since when the job has waited where a change of the condition Placed does not lose it.
+func keepWaitingSince(status *v1alpha1.DispatchStatus) {
+	if since := WaitingSince(status); !since.IsZero() {
+		status.WaitingSince = &metav1.Time{Time: since}
+	}
 }
 
 // WaitsFor is true if the status says that the job waits for this reason.
@@ -62,6 +108,9 @@ func End(
 	if EndingOf(outcome).Refusal {
 		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now).Domain = refusingDomain(dispatch, outcome)
 	}
+	if keepWaitingSince(status); status.WaitingSince == nil || !EndingOf(outcome).NeverRan {
+		status.WaitingSince = &metav1.Time{Time: now}
+	}
 	// The next attempt begins with these. The history, and Mirrored until there is a copy, say why the last attempt ended.
 	status.Phase, status.Reason = v1alpha1.PhasePending, ""
 	AddHistory(status, dispatch, outcome, message, now)
@@ -74,7 +123,7 @@ func Finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *m
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: end.Type, Message: end.Message,
 	}, now)
-	status.Phase, status.Reason = v1alpha1.PhaseFinished, end.Type
+	status.Phase, status.Reason, status.WaitingSince = v1alpha1.PhaseFinished, end.Type, nil
 	AddHistory(status, dispatch, v1alpha1.Outcome(end.Type), end.Message, now) // Complete or Failed, as the outcomes are.
 }
 
@@ -182,6 +231,7 @@ func ClearNoRoomElsewhere(status *v1alpha1.DispatchStatus) {
 // SetCopied says that the current attempt has a copy, or had one until it ended.
 func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
 	worker := dispatch.Spec.Cluster
+	keepWaitingSince(status)
 	status.Cluster, status.Attempt, status.Explanation = worker, dispatch.Spec.Attempt, nil
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlaced,

@@ -68,7 +68,8 @@ func TestEnd(t *testing.T) {
 				Conditions: []metav1.Condition{{
 					Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: "words",
 				}},
-				History: []v1alpha1.Attempt{{Attempt: 2, Cluster: "worker", Outcome: outcome, Message: "words"}},
+				History:      []v1alpha1.Attempt{{Attempt: 2, Cluster: "worker", Outcome: outcome, Message: "words"}},
+				WaitingSince: &metav1.Time{Time: now},
 			}
 			if test.refused {
 				want.Refusals = []v1alpha1.Refusal{{Cluster: "worker", Outcome: outcome, Message: "words", Count: 1}}
@@ -283,6 +284,66 @@ func TestCopiedPhase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			check.Equal(t, test.want, CopiedPhase(&test.shown, &test.now), "CopiedPhase(): %s", test.reason)
+		})
+	}
+}
+
+// giveUpAfter counts from when a job began to wait, whatever attempts never ran since then. What ran, or was suspended,
+// begins the time anew.
+func TestWaitingSince(t *testing.T) {
+	at := func(minute int) time.Time { return time.Unix(int64(60*minute), 0) }
+	wait := func(reason string) func(*v1alpha1.Dispatch, time.Time) {
+		return func(d *v1alpha1.Dispatch, now time.Time) {
+			d.Spec.Cluster = ""
+			Wait(&d.Status, d, Why{Reason: reason}, now)
+		}
+	}
+	place := func(d *v1alpha1.Dispatch, _ time.Time) { d.Spec.Cluster, d.Spec.Attempt = "east", d.Spec.Attempt+1 }
+	shown := func(d *v1alpha1.Dispatch, now time.Time) { SetCopied(&d.Status, d, now) }
+	end := func(outcome v1alpha1.Outcome) func(*v1alpha1.Dispatch, time.Time) {
+		return func(d *v1alpha1.Dispatch, now time.Time) { End(&d.Status, d, outcome, "words", now) }
+	}
+	type steps []func(*v1alpha1.Dispatch, time.Time)
+	for name, test := range map[string]struct {
+		reason string
+		// steps are done one minute after the other, from minute 1 on.
+		steps steps
+		want  int // In minutes. 0: it does not wait.
+	}{
+		"New":            {reason: "nothing is said", want: 0},
+		"Waits":          {reason: "other reasons do not matter", steps: steps{wait("NoFit"), wait("Rejected"), wait("RuntimeNotFound")}, want: 1},
+		"Refused":        {reason: "nobody took it", steps: steps{wait("NoFit"), place, end("Rejected"), wait("Rejected")}, want: 1},
+		"RefusedCopy":    {reason: "its copy never ran", steps: steps{wait("NoFit"), place, shown, end("Rejected"), wait("Rejected")}, want: 1},
+		"NotAdmitted":    {reason: "its copy never ran", steps: steps{wait("NoFit"), place, shown, end("AdmissionTimeout"), wait("NoFit")}, want: 1},
+		"Again":          {reason: "by one worker after the other", steps: steps{place, end("Rejected"), place, shown, end("Rejected"), wait("NoFit")}, want: 2},
+		"Preempted":      {reason: "it ran", steps: steps{wait("NoFit"), place, shown, end("Preempted"), wait("NoFit")}, want: 4},
+		"PreemptedSoon":  {reason: "it ran, though nobody saw it", steps: steps{wait("NoFit"), place, end("Preempted"), wait("NoFit")}, want: 3},
+		"RanThenRefused": {reason: "since it ran", steps: steps{place, shown, end("Drained"), place, end("Rejected"), wait("NoFit")}, want: 3},
+		"Suspended":      {reason: "it does not wait for a worker", steps: steps{wait("NoFit"), place, end("Rejected"), wait("Suspended")}, want: 0},
+		"Resumed":        {reason: "since it was resumed", steps: steps{wait("NoFit"), place, end("Rejected"), wait("Suspended"), wait("NoFit")}, want: 5},
+		"ResumedCopy": {
+			reason: "since it was resumed", steps: steps{wait("NoFit"), wait("Suspended"), wait("NoFit"), place, shown, end("Rejected"), wait("NoFit")}, want: 3,
+		},
+		"Kueue": {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), wait("NoFit"), wait("Queued")}, want: 2},
+		"Ended": {
+			reason: "it does not wait",
+			steps: steps{wait("NoFit"), place, shown, func(d *v1alpha1.Dispatch, now time.Time) {
+				Finish(&d.Status, d, &metav1.Condition{Type: "Failed"}, now)
+			}}, want: 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &v1alpha1.Dispatch{}
+			for i, step := range test.steps {
+				step(d, at(i+1))
+			}
+			want := time.Time{}
+			if test.want > 0 {
+				want = at(test.want)
+			}
+			if got := WaitingSince(&d.Status); !got.Equal(want) {
+				t.Errorf("WaitingSince() = %v, want %v: %s", got, want, test.reason)
+			}
 		})
 	}
 }

@@ -33,6 +33,8 @@ const (
 	firstRecord       Change = "the Dispatch without a worker"
 	whyItWaits        Change = "spec.priority, podSets; status: Placed=False, explanation"
 	copyShown         Change = "status: Placed=True, Mirrored=True, phase Running, copyUID, steps, restarts; Evicting=True goes"
+	jobGivenUp        Change = "status: Placed=False/GivenUp with why the job waited, explanation"
+	givenUpShown      Change = "status: Finished=True/GivenUp, phase Finished"
 	stayShown         Change = "status: Evicting=False"
 	heldBackShown     Change = "status: Mirrored=Unknown"
 	stopping          Change = "status: Evicting=True, phase Evicting"
@@ -72,6 +74,7 @@ const (
 	answers         = "before anything is done there, and not if the attempt was given up"
 	runsOn          = "a copy that was not deleted runs on"
 	copyGoesFirst   = "the finalizer holds the record until the copy and its pods are gone, or a Tombstone remembers them"
+	nothingExists   = "no attempt is live, no Tombstone says that a worker may have a copy, and no unknown copy has the name"
 	onlySaid        = "says what is known, decides nothing"
 )
 
@@ -121,8 +124,12 @@ func Transitions() []Transition {
 		{list{Placed, Copied, Evicting}, list{Finished}, "the copy has ended", mirror, JobOver, endIsFinal},
 		{list{Ended}, list{Finished}, "the copy ended when it was given up", placement, JobOver, endIsFinal},
 
+		{list{Waiting}, list{GivenUp}, "the job has waited for longer than giveUpAfter", placement, jobGivenUp, nothingExists},
+		{list{GivenUp}, list{Finished}, "the TrainJob is Failed", placement, givenUpShown, endIsFinal},
+
 		{list{Waiting}, list{None}, "the job is gone or has ended", placement, removal, "it guards nothing"},
-		{list{Waiting}, list{Leaving}, "deleted with finalizers of others", anybody, deletion, "it guards nothing"},
+		{list{GivenUp}, list{None}, "the job is gone", placement, removal, "it guards nothing"},
+		{list{Waiting, GivenUp}, list{Leaving}, "deleted with finalizers of others", anybody, deletion, "it guards nothing"},
 		{
 			list{Placed, Copied, Evicting, Lost, Ended, Finished}, list{Leaving},
 			"the TrainJob or the Dispatch is deleted", anybody, deletion, copyGoesFirst,

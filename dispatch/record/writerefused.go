@@ -24,7 +24,7 @@ func SetWriteRefused(dispatch *v1alpha1.Dispatch, reason, message string, now ti
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchWriteRefused, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 	}, now)
-	if dispatch.Spec.Cluster == "" {
+	if dispatch.Spec.Cluster == "" && AttemptOf(dispatch) != GivenUp { // That is a fact on record.
 		SetCondition(status, dispatch, metav1.Condition{
 			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonWriteRefused, Message: message,
 		}, now)

@@ -15,7 +15,7 @@ var (
 	}, []string{"cluster", "outcome"})
 	jobsFinished = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_jobs_finished_total",
-		Help: "Jobs that ended, by worker and outcome.",
+		Help: "Jobs that ended, by worker (empty: none) and outcome: Complete, Failed, or GivenUp by giveUpAfter of their policy.",
 	}, []string{"cluster", "outcome"})
 	gpuSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_gpu_seconds_total",

@@ -154,7 +154,7 @@ func (w Writer) EndCopy(
 func (w Writer) Finish(
 	ctx context.Context, d *v1alpha1.Dispatch, end *metav1.Condition, show func(*v1alpha1.DispatchStatus),
 ) error {
-	if state := record.AttemptOf(d); state == record.Finished || state == record.Waiting {
+	if state := record.AttemptOf(d); state == record.Finished || state == record.Waiting || state == record.GivenUp {
 		return nil
 	}
 	var spent usage
@@ -171,6 +171,17 @@ func (w Writer) Finish(
 	jobsFinished.WithLabelValues(string(d.Spec.Cluster), end.Type).Inc()
 	w.count(ctx, d, spent)
 	return nil
+}
+
+// FinishGivenUp records on the Dispatch of a job that was given up that its TrainJob says so. It does one write.
+func (w Writer) FinishGivenUp(ctx context.Context, d *v1alpha1.Dispatch, end *metav1.Condition) error {
+	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		record.FinishGivenUp(status, d, end, w.Clock.Now())
+	})
+	if err == nil {
+		jobsFinished.WithLabelValues("", v1alpha1.ReasonGivenUp).Inc()
+	}
+	return err
 }
 
 // TakeBackStatus removes the status of a deleted or abandoned copy from the hub TrainJob: its counters are of pods that

@@ -15,7 +15,7 @@ import (
 
 // laws hold for every write, whatever kind it is of.
 var laws = []rule{
-	oneWrite, oneJob, attemptNeverFalls, workerMovesAfterEnd, decisionStands, oneCopyAnAttempt, keepsGuard, endsAreFinal, historyGrows,
+	oneWrite, oneJob, attemptNeverFalls, workerMovesAfterEnd, decisionStands, oneCopyAnAttempt, keepsGuard, givenUpHasNoCopy, endsAreFinal, historyGrows,
 }
 
 // oneWrite: spec and status need two requests, and each transition is one request. So it changes only one of the two.
@@ -113,7 +113,7 @@ func historyGrows(c change) string {
 		return ""
 	}
 	before, after := c.before.Status.History, c.after.Status.History
-	ends := (c.to == record.Ended || c.to == record.Finished) && c.from != c.to
+	ends := (c.to == record.Ended || c.to == record.Finished && c.from != record.GivenUp) && c.from != c.to
 	switch {
 	case !ends && !equality.Semantic.DeepEqual(before, after):
 		return "the history has changed although no attempt has ended"
@@ -128,6 +128,17 @@ func historyGrows(c change) string {
 // isTail is true if tail is history without its oldest entries.
 func isTail(history, tail []v1alpha1.Attempt) bool {
 	return len(tail) <= len(history) && equality.Semantic.DeepEqual(history[len(history)-len(tail):], tail)
+}
+
+// givenUpHasNoCopy: a job is given up only where no attempt is live, and gets no worker after that.
+func givenUpHasNoCopy(c change) string {
+	switch {
+	case c.to == record.GivenUp && c.from != record.Waiting && c.from != record.GivenUp:
+		return "a job is given up that does not wait"
+	case c.from == record.GivenUp && c.after != nil && c.specChanged():
+		return "the spec has changed after the job was given up"
+	}
+	return ""
 }
 
 // endsAreFinal: nothing is decided or reported about a Dispatch that has finished or is being deleted, except what its

@@ -139,6 +139,7 @@ var (
 	left     = but(evicting, ends(v1alpha1.OutcomePreempted))
 	over5    = but(newDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 4 }, on("here")), ends(v1alpha1.OutcomeRejected))
 	leaving  = but(running, deleted)
+	givenUp  = but(waiting, set(v1alpha1.DispatchPlaced, "False", v1alpha1.ReasonGivenUp))
 )
 
 // step is what may be seen.
@@ -161,6 +162,10 @@ func steps() map[string]step {
 		"Ended Placed adopted":             {over1, but(over1, found)},
 		"Leaving Leaving adopted":          {leaving, but(leaving, found)},
 		"Waiting None":                     {waiting, nil},
+		"Waiting GivenUp":                  {waiting, givenUp},
+		"GivenUp Finished":                 {givenUp, but(givenUp, set(v1alpha1.DispatchFinished, "True", v1alpha1.ReasonGivenUp))},
+		"GivenUp None":                     {givenUp, nil},
+		"GivenUp Leaving":                  {givenUp, but(givenUp, deleted)},
 		"Waiting Leaving":                  {waiting, but(waiting, deleted)},
 		"Placed Placed":                    {here, but(here, set(v1alpha1.DispatchEvicting, "False", v1alpha1.ReasonNoRoomElsewhere))},
 		"Placed Placed held":               {here, but(here, set(v1alpha1.DispatchMirrored, "Unknown", v1alpha1.ReasonUnknownCopy))},
@@ -253,7 +258,7 @@ func TestTransitions(t *testing.T) {
 func TestTableIsAllThereIs(t *testing.T) {
 	examples := map[record.State]*v1alpha1.Dispatch{
 		record.None: nil, record.Waiting: waiting, record.Placed: here, record.Copied: running, record.Evicting: evicting,
-		record.Lost: gone, record.Ended: over1, record.Finished: done, record.Leaving: leaving,
+		record.Lost: gone, record.Ended: over1, record.GivenUp: givenUp, record.Finished: done, record.Leaving: leaving,
 	}
 	if got, want := len(record.States()), len(examples); got != want {
 		t.Fatalf("there are %d states and %d examples", got, want)

@@ -122,7 +122,7 @@ func (f *jobObservation) decide(now time.Time) decision {
 			return f.decideLoss(now)
 		}
 		// mirror writes Finished when the worker is back.
-	case record.None, record.Waiting, record.Finished:
+	case record.None, record.Waiting, record.GivenUp, record.Finished:
 	}
 	return decision{do: leave}
 }

@@ -139,6 +139,8 @@ func unassignable(job *unstructured.Unstructured, d *v1alpha1.Dispatch, managedB
 		return fmt.Sprintf("spec.managedBy of the hub TrainJob %s is %q, and has to be %q", name, trainjobs.ManagedBy(job), managedBy)
 	case d != nil && (d.DeletionTimestamp != nil || d.Spec.TrainJob.UID != job.GetUID()):
 		return fmt.Sprintf("the Dispatch %s of an earlier TrainJob must be deleted first", name)
+	case record.StateOf(d) == record.GivenUp:
+		return fmt.Sprintf("the hub TrainJob %s has been given up", name)
 	case record.StateOf(d).Live(), record.StateOf(d) == record.Finished:
 		return fmt.Sprintf("the hub TrainJob %s is on worker %q already", name, d.Spec.Cluster)
 	}

@@ -70,7 +70,7 @@ func (o observation) decide(worker v1alpha1.ClusterName) decision {
 		}
 	case record.Ended:
 		return ended(d)
-	case record.None, record.Waiting, record.Lost, record.Leaving:
+	case record.None, record.Waiting, record.Lost, record.GivenUp, record.Leaving:
 	}
 	return decision{}
 }

@@ -121,7 +121,7 @@ func (r *Reconciler) over(ctx context.Context, a logarchive.Attempt) (over, left
 		return false, false
 	case record.Placed, record.Copied:
 		return true, false
-	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
+	case record.None, record.Waiting, record.Ended, record.GivenUp, record.Finished, record.Leaving:
 	}
 	return true, true
 }

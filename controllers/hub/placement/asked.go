@@ -88,7 +88,7 @@ func rulesAtWorker(spec v1alpha1.DispatchPolicySpec) v1alpha1.DispatchPolicySpec
 	spec.Jobs, spec.Priority = v1alpha1.JobSelector{}, 0
 	spec.Scoring, spec.AddNodes, spec.Queueing, spec.ReserveAfter = nil, "", "", nil
 	spec.Preemption, spec.PriorityClasses = "", nil
-	spec.MaxConcurrentMoves, spec.AdmissionTimeout, spec.UnmanagedJobs = nil, nil, ""
+	spec.MaxConcurrentMoves, spec.AdmissionTimeout, spec.GiveUpAfter, spec.UnmanagedJobs = nil, nil, nil, ""
 	spec.Retention, spec.TTLSecondsAfterFinished = nil, nil
 	if spec.Checkpoint != nil {
 		spec.Checkpoint = &v1alpha1.Checkpointing{Grace: spec.Checkpoint.Grace}

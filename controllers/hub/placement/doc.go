@@ -20,6 +20,7 @@
 //	demand/         its pods, from its runtime
 //	policy.go       its policy, and expressions.go: what the policies' expressions say about workers
 //	asked.go        the workers that have refused the job lately, in the same circumstances
+//	giveup.go       how long the job may wait
 //	retry.go        the user's request to ask them again
 //	waiting.go      its earlier attempts
 //

@@ -5,7 +5,6 @@ package placement
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,19 +33,17 @@ func (a announcer) runtimeDiffers(job *unstructured.Unstructured, d *v1alpha1.Di
 func (a announcer) waiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) {
-	obstacle, note := v1alpha1.ReasonKindOf(decision.Reason), decision.Reason+": "+decision.Message
-	if len(explanation) > 0 && obstacle.ShowsWorkers() {
-		lines := make([]string, len(explanation))
-		for i, line := range explanation {
-			lines[i] = fmt.Sprintf("%s: %s: %s", line.Cluster, line.Reason, line.Message)
-		}
-		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
-	}
 	eventType := corev1.EventTypeNormal
-	if obstacle.NeedsRepair() {
+	if v1alpha1.ReasonKindOf(decision.Reason).NeedsRepair() {
 		eventType = corev1.EventTypeWarning
 	}
+	note := wordsOf(decision, explanation) // One line, which is what kubectl get events shows.
 	a.recorder.Eventf(job, d, eventType, "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
+}
+
+// givenUp says that the job gets no worker any more.
+func (a announcer) givenUp(job *unstructured.Unstructured, d *v1alpha1.Dispatch, words string) {
+	a.recorder.Eventf(job, d, corev1.EventTypeWarning, v1alpha1.ReasonGivenUp, "GiveUp", "%s", record.Cut(words, record.NoteLimit))
 }
 
 // retried says that a job waits for no back-off.

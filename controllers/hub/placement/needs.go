@@ -15,6 +15,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -160,10 +161,15 @@ func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstruct
 	return copied(job.PodSets), job.Priority, err
 }
 
+// placedCondition is the condition Placed of a Dispatch, nil if it has none.
+func placedCondition(d *v1alpha1.Dispatch) *metav1.Condition {
+	return meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+}
+
 // waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
 func waitsSince(seen *observation) time.Time {
 	if record.AttemptOf(seen.dispatch) == record.Waiting {
-		placed := meta.FindStatusCondition(seen.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
+		placed := placedCondition(seen.dispatch)
 		if placed != nil && !v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList() {
 			return placed.LastTransitionTime.Time
 		}

@@ -51,8 +51,10 @@ type observation struct {
 	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
 	kueue kueue.Answer
 
-	// past, placed, grant and copyAt are observed of an unplaced job only.
+	// past, mayHaveCopy, placed, grant and copyAt are observed of an unplaced job only.
 	past past
+	// mayHaveCopy: a Tombstone says that a worker may have a copy of an earlier attempt.
+	mayHaveCopy bool
 	// placed: a pass has given the job a worker. grant is nil if that has been written.
 	placed bool
 	grant  *decider.Grant
@@ -170,7 +172,7 @@ func (o *observer) eviction(seen *observation) *v1alpha1.Eviction {
 	return nil
 }
 
-// past returns what the Dispatch of an unplaced job says of its earlier attempts. If somebody has deleted the Dispatch,
+// past returns what the Dispatch of an unplaced job says of its earlier attempts, and notes whether there are Tombstones. If somebody has deleted the Dispatch,
 // past returns what it said last. Tombstones have the attempts whose end another process has seen.
 func (o *observer) past(ctx context.Context, seen *observation) (past, error) {
 	p := o.waiting.past(seen.key(), seen.job.GetUID())
@@ -184,6 +186,7 @@ func (o *observer) past(ctx context.Context, seen *observation) (past, error) {
 			last = *spec
 		}
 	}
+	seen.mayHaveCopy = len(tombstones) > 0
 	p.attempt = max(p.attempt, last.Attempt)
 	if seen.dispatch == nil {
 		p.worker = cmp.Or(p.worker, last.Cluster)

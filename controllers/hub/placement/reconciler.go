@@ -175,6 +175,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = r.writer.evict(ctx, &seen)
 	case concluded:
 		err = r.writer.conclude(ctx, &seen)
+	case failed:
+		err = r.writer.fail(ctx, &seen)
 	case orphaned:
 		err = r.writer.deleteOrphan(ctx, &seen)
 	case suspended:
@@ -186,22 +188,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case granted:
 		later, err = r.place(ctx, &seen)
 	case unplaced:
-		due, again := seen.retries()
-		if due {
+		if due, again := seen.retries(); due {
 			err = r.retry(ctx, &seen)
-			break
+		} else if later, err = r.find(ctx, request, &seen); err == nil {
+			later = requeue.Sooner(later, again)
 		}
-		var why dispatch.Decision
-		switch why, err = r.enter(ctx, &seen); {
-		case err != nil:
-		case why.Cluster != "":
-			return r.Reconcile(ctx, request) // What is observed now says whether the grant is written or taken back.
-		case why.Reason != "":
-			later, err = r.report(ctx, &seen, why)
-		}
-		later = requeue.Sooner(later, again)
 	}
 	return requeue.AfterLag(reconcile.Result{RequeueAfter: later}, err)
+}
+
+// find has a worker found for a job, or says why the job waits, or gives the job up. It returns when to look again.
+func (r *Reconciler) find(ctx context.Context, request reconcile.Request, seen *observation) (later time.Duration, err error) {
+	why, err := r.enter(ctx, seen)
+	switch {
+	case err != nil, why.Cluster == "" && why.Reason == "":
+		return 0, err
+	case why.Cluster != "": // What is observed now says whether the grant is written or taken back.
+		result, err := r.Reconcile(ctx, request)
+		return result.RequeueAfter, err
+	}
+	end := seen.deadline(why)
+	left, due := end.left(seen.at)
+	if due {
+		if left = r.decider.Starting(); left == 0 {
+			return 0, r.giveUp(ctx, seen, why, end)
+		}
+	}
+	later, err = r.report(ctx, seen, why)
+	return requeue.Sooner(later, left), err
 }
 
 // follow tells waiting and the decider what has become of a job, except what enter tells the decider.

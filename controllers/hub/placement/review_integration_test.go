@@ -96,7 +96,8 @@ func TestReview(t *testing.T) {
 		"Misspelt": {
 			reason: "It has no effect.", change: annotated("trainyard.dev/cluster", "region=east"),
 			warning: `metadata.annotations[trainyard.dev/cluster]: has no effect, because users may write only the annotations ` +
-				`trainyard.dev/checkpoint, trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, trainyard.dev/topology, ` +
+				`trainyard.dev/checkpoint, trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, ` +
+				`trainyard.dev/retry, trainyard.dev/topology, ` +
 				`trainyard.dev/ttl-seconds-after-finished ` +
 				`under trainyard.dev/; did you mean "trainyard.dev/clusters"?`,
 		},

@@ -19,8 +19,11 @@ const (
 	held
 	// evicted: the job has to leave its worker, and its Dispatch does not say so yet.
 	evicted
-	// concluded: the job has ended although its attempt was given up, and its Dispatch does not say so yet.
+	// concluded: the job has ended although its attempt was given up, or because the job was given up, and its Dispatch does
+	// not say so yet.
 	concluded
+	// failed: the job was given up, and its TrainJob is not Failed yet.
+	failed
 	// orphaned: a Dispatch waits for a job that is gone or has ended. The Dispatch is deleted.
 	orphaned
 	// occupied: the Dispatch is of an earlier job, or somebody has deleted it. It must be gone first, which wakes us.
@@ -40,7 +43,7 @@ const (
 // String names the state, for logs and tests.
 func (s state) String() string {
 	return [...]string{
-		"settled", "held", "evicted", "concluded", "orphaned", "occupied", "suspended", "silent", "written",
+		"settled", "held", "evicted", "concluded", "failed", "orphaned", "occupied", "suspended", "silent", "written",
 		"granted", "unplaced",
 	}[s]
 }
@@ -69,16 +72,17 @@ func classify(managedBy string, seen *observation) state {
 	ofAnother := seen.dispatch != nil && seen.job != nil && seen.dispatch.Spec.TrainJob.UID != seen.job.GetUID()
 	switch {
 	case seen.job == nil, seen.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(seen.job) != nil:
-		if recorded == record.Waiting {
-			return orphaned
-		}
-		if recorded == record.Ended && record.JobStays(seen.dispatch, seen.job) { // A copy that was given up has ended the job.
+		// A copy that was given up has ended the job, or the job was given up.
+		if (recorded == record.Ended || recorded == record.GivenUp) && record.JobStays(seen.dispatch, seen.job) {
 			return concluded
+		}
+		if recorded == record.Waiting || recorded == record.GivenUp {
+			return orphaned
 		}
 		return settled
 	case trainjobs.ManagedBy(seen.job) != managedBy:
 		return settled
-	case ofAnother && recorded == record.Waiting:
+	case ofAnother && (recorded == record.Waiting || recorded == record.GivenUp):
 		return orphaned
 	case ofAnother, recorded == record.Leaving:
 		return occupied
@@ -86,6 +90,8 @@ func classify(managedBy string, seen *observation) state {
 		return seen.classifyLive()
 	case recorded == record.Finished:
 		return settled
+	case recorded == record.GivenUp:
+		return failed
 	case trainjobs.Suspended(seen.job) && !seen.stands():
 		return suspended
 	default:

@@ -63,6 +63,10 @@ func evictedDispatch(d *v1alpha1.Dispatch) {
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted}
 }
 
+func givenUp(d *v1alpha1.Dispatch) {
+	record.GiveUp(&d.Status, d, record.Why{Message: "words"}, time.Now())
+}
+
 func deletingDispatch(d *v1alpha1.Dispatch) {
 	now := metav1.Now()
 	d.DeletionTimestamp = &now
@@ -158,9 +162,15 @@ func TestClassify(t *testing.T) {
 			observation: observation{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1), deletingDispatch)}, want: settled,
 		},
 		"CompleteWaiting": {reason: "a Dispatch that waits for nothing goes", observation: observation{job: testJob("origin", complete), dispatch: testDispatch("")}, want: orphaned},
-		"GoneWaiting":     {reason: "we do not wait for the garbage collector", observation: observation{dispatch: testDispatch("")}, want: orphaned},
-		"GonePlaced":      {reason: "mirror takes the copy away first", observation: observation{dispatch: testDispatch("w")}, want: settled},
-		"Going":           {reason: "nothing is placed for a job that is being deleted", observation: observation{job: testJob("origin", deletingJob)}, want: settled},
+		"GivenUp":         {reason: "its TrainJob becomes Failed", observation: observation{job: testJob("origin"), dispatch: testDispatch("", givenUp)}, want: failed},
+		"GivenUpSuspended": {
+			reason: "the record stands", observation: observation{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("", givenUp)}, want: failed,
+		},
+		"GivenUpFailed": {reason: "its Dispatch says so", observation: observation{job: testJob("origin", complete), dispatch: testDispatch("", givenUp)}, want: concluded},
+		"GivenUpGone":   {reason: "there is nobody to tell", observation: observation{dispatch: testDispatch("", givenUp)}, want: orphaned},
+		"GoneWaiting":   {reason: "we do not wait for the garbage collector", observation: observation{dispatch: testDispatch("")}, want: orphaned},
+		"GonePlaced":    {reason: "mirror takes the copy away first", observation: observation{dispatch: testDispatch("w")}, want: settled},
+		"Going":         {reason: "nothing is placed for a job that is being deleted", observation: observation{job: testJob("origin", deletingJob)}, want: settled},
 		"Recreated": {
 			reason:      "the Dispatch of the old job must go first",
 			observation: observation{job: testJob("new"), dispatch: testDispatch("w")}, want: occupied,

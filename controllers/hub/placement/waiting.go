@@ -78,6 +78,14 @@ func (w *waiting) forget(key types.NamespacedName) {
 	delete(w.pasts, key)
 }
 
+// has is true for a job that waits.
+func (w *waiting) has(key types.NamespacedName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, waits := w.jobs[key]
+	return waits
+}
+
 // keepingQuota returns the waiting jobs that have quota of the hub's Kueue.
 func (w *waiting) keepingQuota() []types.NamespacedName {
 	return w.those(func(_ types.NamespacedName, job waitingJob) bool { return job.hasQuota })

@@ -50,6 +50,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		Watches(&trainer.TrainingRuntime{}, w.runtimes(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&schedulingv1.PriorityClass{}, w.all(), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		WatchesMetadata(&corev1.Namespace{}, w.all(), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&v1alpha1.Tombstone{}, w.tombstones()).
 		WatchesRawSource(r.inbox.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
@@ -250,6 +251,16 @@ func (w *watches) dispatches() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requestQueue) { lose(e.Object.(*v1alpha1.Dispatch)) },
 	}
+}
+
+// tombstones wakes a waiting job when a worker that may have had a copy of it has none: the job may be given up.
+func (w *watches) tombstones() handler.EventHandler {
+	return handler.Funcs{DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requestQueue) {
+		spec := &e.Object.(*v1alpha1.Tombstone).Spec
+		if key := (types.NamespacedName{Namespace: spec.Namespace, Name: spec.TrainJob.Name}); w.waiting.has(key) {
+			w.wake(key)
+		}
+	}}
 }
 
 // inventories tells the decider when the inventory of a worker changes.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
@@ -294,9 +293,13 @@ func (w *writer) deleteOrphan(ctx context.Context, seen *observation) error {
 	return client.IgnoreNotFound(w.records().DeleteUnchanged(ctx, seen.dispatch))
 }
 
-// conclude says on the Dispatch of a given up attempt that the job has ended by it.
+// conclude says on the Dispatch of a job that has ended that it has: by an attempt that was given up, or because the job
+// was given up.
 func (w *writer) conclude(ctx context.Context, seen *observation) error {
 	end := trainjobs.Terminal(seen.job)
+	if record.AttemptOf(seen.dispatch) == record.GivenUp {
+		return w.records().FinishGivenUp(ctx, seen.dispatch, end)
+	}
 	if err := w.records().Finish(ctx, seen.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err
 	}
@@ -318,7 +321,10 @@ func (w *writer) sayWhetherSuspended(ctx context.Context, seen *observation) err
 		if trainjobs.HasCondition(seen.job, trainer.TrainJobSuspended) {
 			return nil
 		}
-		status = withSuspended(status, metav1.NewTime(w.clock.Now()))
+		status = withCondition(status, metav1.Condition{
+			Type: trainer.TrainJobSuspended, Status: metav1.ConditionTrue, Reason: trainer.TrainJobSuspendedReason,
+			Message: constants.TrainJobSuspendedMessage, LastTransitionTime: metav1.NewTime(w.clock.Now()),
+		})
 	}
 	if equality.Semantic.DeepEqual(before, status) {
 		return nil
@@ -332,18 +338,4 @@ func (w *writer) sayWhetherSuspended(ctx context.Context, seen *observation) err
 		return fmt.Errorf("patch status of TrainJob %s/%s: %w", seen.job.GetNamespace(), seen.job.GetName(), err)
 	}
 	return nil
-}
-
-// withSuspended returns a status with the condition Suspended. It does not change its argument.
-func withSuspended(status map[string]any, now metav1.Time) map[string]any {
-	status = runtime.DeepCopyJSON(status)
-	if status == nil {
-		status = map[string]any{}
-	}
-	conditions, _ := status["conditions"].([]any)
-	status["conditions"] = append(conditions, map[string]any{
-		"type": trainer.TrainJobSuspended, "status": string(metav1.ConditionTrue), "reason": trainer.TrainJobSuspendedReason,
-		"message": constants.TrainJobSuspendedMessage, "lastTransitionTime": now.UTC().Format(time.RFC3339),
-	})
-	return status
 }

@@ -58,6 +58,8 @@ func fateOf(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words s
 	switch {
 	case state == record.Waiting:
 		return waiting, "left, and waits for a worker"
+	case record.WasGivenUp(d):
+		return ended, "left, and was given up: no worker took it in time"
 	case d.Spec.Cluster != worker:
 		return moved, fmt.Sprintf("moved to %s", d.Spec.Cluster)
 	case state == record.Finished:

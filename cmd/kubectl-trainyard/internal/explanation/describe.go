@@ -147,7 +147,7 @@ func (f Observation) demand() *metav1.Table {
 }
 
 func (f Observation) workers() *metav1.Table {
-	if f.Dispatch == nil || f.State() != Waiting {
+	if f.Dispatch == nil || f.State() != Waiting && !record.WasGivenUp(f.Dispatch) {
 		return output.NewTable()
 	}
 	return Workers(f.Dispatch, f.Clusters, f.Now)

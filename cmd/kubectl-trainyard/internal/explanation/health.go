@@ -68,7 +68,7 @@ func (f Observation) health() string {
 
 // advice says what to do about the copy's trouble, or about the reason for which the job waits.
 func (f Observation) advice() string {
-	if f.State() == Waiting {
+	if f.State() == Waiting || record.WasGivenUp(f.Dispatch) {
 		reason := v1alpha1.PlacedReasonOf(jobs.Reason(f.Dispatch))
 		if reason.Kind == v1alpha1.ReasonKindNoRoom && fitsNowhere(f.Dispatch.Status.Explanation) {
 			return nowhereAdvice

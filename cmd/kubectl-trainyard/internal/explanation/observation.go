@@ -99,6 +99,8 @@ func (f Observation) State() State {
 			return Suspended
 		}
 		return Waiting
+	case record.GivenUp: // Its TrainJob becomes Failed.
+		return Waiting
 	case record.Ended:
 		return Returned
 	case record.Lost:
@@ -141,6 +143,9 @@ func (f Observation) headline() string {
 		end := trainjobs.Terminal(f.Job)
 		if d != nil && d.Spec.Cluster != "" {
 			return fmt.Sprintf("%s on worker %s", end.Type, d.Spec.Cluster)
+		}
+		if record.WasGivenUp(d) {
+			return fmt.Sprintf("%s (%s)", end.Type, v1alpha1.ReasonGivenUp)
 		}
 		return end.Type
 	case Waiting:

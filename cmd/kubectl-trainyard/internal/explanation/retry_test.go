@@ -4,6 +4,7 @@
 package explanation_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -68,6 +69,31 @@ func TestRetry(t *testing.T) {
 			check.Equal(t, test.want, got, "%s", test.reason)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.HasPrefix(err.Error(), test.wantErr)) {
 				t.Errorf("%s: error %v, want %q", test.reason, err, test.wantErr)
+			}
+		})
+	}
+}
+
+// A job that was given up shows why, also when its TrainJob is Failed.
+func TestGivenUp(t *testing.T) {
+	given := dispatchOf(explained, with(condition(v1alpha1.DispatchPlaced, "False", v1alpha1.ReasonGivenUp, "no worker took the job within 1h0m0s")))
+	for name, test := range map[string]struct {
+		job  *unstructured.Unstructured
+		want []string
+	}{
+		"OnRecord": {job: trainJob(), want: []string{"Waiting (GivenUp)", "no worker took the job within 1h0m0s"}},
+		"Failed":   {job: trainJob(failed), want: []string{"Failed (GivenUp)", "exit code 1", "create the job again", "Workers:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			check.Must(t, explanation.Describe(&out, explanation.Observation{Job: test.job, Dispatch: given, Now: now}, false))
+			for _, want := range test.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, &out)
+				}
+			}
+			if words, err := (explanation.Observation{Job: test.job, Dispatch: given, Now: now}).Retry(); err == nil {
+				t.Errorf("the job is retried: %s", words)
 			}
 		})
 	}

@@ -258,6 +258,8 @@ func whereItIs(dispatch *v1alpha1.Dispatch) string {
 	switch {
 	case dispatch == nil:
 		return "no Dispatch says where it is"
+	case record.WasGivenUp(dispatch):
+		return "it was given up, and has no pods: " + meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced).Message
 	case dispatch.Spec.Cluster == "":
 		text := "it waits for a worker"
 		if placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {

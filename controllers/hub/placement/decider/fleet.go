@@ -238,7 +238,7 @@ func (f *fleet) learn(job types.UID, state record.State) {
 		f.preemptions.worth(job)
 	case record.Ended:
 		f.preemptions.vain(job, f.clock.Now())
-	case record.None, record.Waiting, record.Placed, record.Evicting, record.Lost, record.Leaving:
+	case record.None, record.Waiting, record.Placed, record.Evicting, record.Lost, record.GivenUp, record.Leaving:
 	}
 }
 

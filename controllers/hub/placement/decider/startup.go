@@ -38,6 +38,17 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	return s.over
 }
 
+// Starting returns for how long nothing may be decided yet because of the start of this process, zero if its first passes
+// are over.
+func (d *Decider) Starting() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.startup.over {
+		return 0
+	}
+	return max(d.startup.until.Sub(d.options.Clock.Now()), time.Second)
+}
+
 // isShown says whether it is known what the worker has.
 func (s *startup) isShown(name v1alpha1.ClusterName) bool {
 	cluster, ok := s.options.Connections.Get(name)
