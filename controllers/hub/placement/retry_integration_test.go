@@ -249,6 +249,7 @@ func TestRetryStopsNobody(t *testing.T) {
 		s.reconcile(t, "high")
 		refuse() // The retry has each worker asked again.
 		s.askAgain(t, "high", request+" at once")
+		s.reconcile(t, "high")
 		s.expect(t, "high", v1alpha1.ReasonNoFit)
 		trials.silent(t, "twice within ten seconds")
 		s.Clock.Step(retryInterval)

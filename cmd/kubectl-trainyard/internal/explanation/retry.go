@@ -4,6 +4,7 @@
 package explanation
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,5 +48,5 @@ func (f Observation) notRetried(why string) error {
 	if message := oneLine(f.message()); message != "" {
 		text += ": " + message
 	}
-	return fmt.Errorf("%s", text)
+	return errors.New(text)
 }
