@@ -100,7 +100,9 @@ func TestGiveUp(t *testing.T) {
 			t.Errorf("explain does not say %q:\n%s", words, said)
 		}
 	}
-	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) { metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationTTL, "0") })
+	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) {
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationTTL, "0")
+	})
 	y.Eventually(t, func(g gomega.Gomega) {
 		err := y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
 		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "the TrainJob is still there: %v", err)
