@@ -330,7 +330,7 @@ func TestAskedOnce(t *testing.T) {
 	s.set.Leave(workerName)
 	check.Must(t, s.set.Join(workerName, s.worker.Connection))
 	check.Eventually(t, "the runtimes to be listed again", func(g gomega.Gomega) {
-		job := dispatch.Job{Runtime: &dispatch.RequiredRuntime{Key: s.key("nowhere"), Version: "v", Propagated: true}}
+		job := dispatch.Job{RequiredRuntime: &dispatch.RequiredRuntime{Key: s.key("nowhere"), Version: "v", Propagated: true}}
 		decision := dispatch.Decide(job, nil, []dispatch.Worker{{Name: workerName, Nodes: dispatch.NewNodes(nil), Runtimes: s.States.Of(workerName)}})
 		g.Expect(decision.Cluster).To(gomega.Equal(workerName), decision.Message)
 	})
