@@ -70,6 +70,8 @@ func (p *Propagation) withDefaults() *Propagation {
 		Namespaces:  cmp.Or(p.Namespaces, defaults.Namespaces),
 		Runtimes:    cmp.Or(p.Runtimes, defaults.Runtimes),
 		PodSecurity: cmp.Or(p.PodSecurity, defaults.PodSecurity),
+
+		Dependencies: p.Dependencies,
 	}
 }
 

@@ -197,4 +197,10 @@ type DispatchSpec struct {
 	// that did not record it, or comes from a copy that was found.
 	// +optional
 	Counted *Counted `json:"counted,omitempty"`
+	// dependencies are the objects of the hub that the pods name, of the kinds that the job's policy brings to workers. The
+	// manager brings to the worker those that it may, and deletes them there when no job needs them. Absent: it brings none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Dependencies []Dependency `json:"dependencies,omitempty"`
 }

@@ -204,6 +204,17 @@ const (
 	UnmanagedDispatch UnmanagedJobs = "Dispatch"
 )
 
+// DependencyKind is a kind of objects that pods name, and that Trainyard can bring to workers.
+// +kubebuilder:validation:Enum=ConfigMaps;Secrets;ServiceAccounts
+type DependencyKind string
+
+// The kinds of dependencies.
+const (
+	DependConfigMaps      DependencyKind = "ConfigMaps"
+	DependSecrets         DependencyKind = "Secrets"
+	DependServiceAccounts DependencyKind = "ServiceAccounts"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces says whether to create the job's namespace if it is missing.
@@ -221,6 +232,14 @@ type Propagation struct {
 	// +optional
 	// +kubebuilder:default=Enforce
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
+	// dependencies are the kinds of objects that a job's worker gets from the hub if pods of the job name them: only objects
+	// with the label trainyard.dev/propagate: "true" on the hub, and only in namespaces of the worker that Trainyard has made
+	// there or that have the label trainyard.dev/dependencies: "true". It takes the manager's option --dependencies, and the
+	// rights of config/worker-dependencies. It counts when the job is placed. Absent: none.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=3
+	Dependencies []DependencyKind `json:"dependencies,omitempty"`
 }
 
 // DispatchPolicySpec is a rule about which jobs may run where.

@@ -386,6 +386,12 @@ type WorkerClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Runtimes []WorkerRuntime `json:"runtimes,omitempty"`
+	// dependencies are the ConfigMaps, Secrets and ServiceAccounts of the hub that the manager has brought here, or is about
+	// to. It writes them here before it creates them, and deletes them on the worker when no job needs them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Dependencies []PropagatedDependency `json:"dependencies,omitempty"`
 	// jobs is the number of jobs that are placed here and have not finished.
 	// +optional
 	// +kubebuilder:default=0

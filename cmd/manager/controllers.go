@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +54,8 @@ type wiring struct {
 	// runtimes watches the hub's runtimes, and has what is known of those of workers.
 	runtimes *drift.Hub
 	placer   *placement.Reconciler
+	// keepers bring what jobs need to the workers, with --dependencies.
+	keepers keepers
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
 	// logs is nil without an archive of logs.
@@ -117,11 +120,11 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 			return err
 		}
 	}
-	w.members = perworker.NewSet(mgr.GetCache(), log, append(w.perWorkerControllers(), more...)...)
+	w.members = perworker.NewSet(mgr.GetCache(), log, slices.Concat(w.dependencyControllers(), w.perWorkerControllers(), more)...)
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), mgr.Add(w.runtimes), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
-		w.addExpiry(name), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
+		w.addExpiry(name), w.addDependencies(ctx), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
 	)
 }
 

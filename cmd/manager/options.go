@@ -54,6 +54,7 @@ type options struct {
 	kueueDispatcher     bool
 	kueueAdmissionCheck bool
 	lookup              bool
+	dependencies        bool
 	clusterProfiles     clusterProfileOptions
 	archive             archiveOptions
 	logArchive          logArchiveOptions
@@ -139,6 +140,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.lookup, "lookup", o.lookup,
 		"Look on workers for the Secrets, ConfigMaps, claims, accounts and classes that the pods of a job name, before a copy "+
 			"is sent. It takes the rights of config/worker-lookup on the worker. The worker's agent looks without that.")
+	fs.BoolVar(&o.dependencies, "dependencies", o.dependencies,
+		"Bring Secrets, ConfigMaps and ServiceAccounts with the label "+v1alpha1.LabelPropagate+": \""+v1alpha1.PropagateYes+
+			"\" to the workers of jobs that name them, as far as spec.propagate.dependencies of their DispatchPolicy says. It takes the "+
+			"rights of config/dependencies on the hub, and those of config/worker-dependencies on the workers.")
 	o.clusterProfiles.addFlags(fs)
 	o.archive.addFlags(fs)
 	o.logArchive.addFlags(fs)

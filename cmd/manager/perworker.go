@@ -97,10 +97,15 @@ func (w *wiring) newMirror(
 	id := connection.Status().ClusterID
 	collection := w.collection(worker, connection)
 	collection.Swept = swept
+	var brings mirror.Dependencies // A nil Keeper is no nil interface.
+	if keeper := w.keepers.get(worker); keeper != nil {
+		brings = keeper
+	}
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
 		Collector:     garbagecollection.NewCollector(collection),
 		Lease:         func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
+		Dependencies:  brings,
 		JobSetMissing: func() string { return connection.Status().JobSetMissing },
 		Policy:        w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,

@@ -30,6 +30,8 @@ type Job struct {
 	Circumstances string
 	// Counted says from what the demand was derived, for the record.
 	Counted *v1alpha1.Counted
+	// Dependencies are the objects that the job's worker gets from the hub, for the record.
+	Dependencies []v1alpha1.Dependency
 }
 
 // Key is namespace and name.

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -24,7 +26,10 @@ const (
 	indexLive = "trainyard.live"
 	// indexMoving has the Dispatches whose jobs move away from drained workers, under the value moving.
 	indexMoving = "trainyard.moving"
-	moving      = "true"
+	// indexDependent has the Dispatches of indexLive that name dependencies, by worker and under the value anywhere.
+	indexDependent = "trainyard.dependent"
+	anywhere       = "*"
+	moving         = "true"
 	// indexOrigin has the Tombstones by the UID of their TrainJob. The API server selects by this field too.
 	indexOrigin = "spec.trainJob.uid"
 )
@@ -34,6 +39,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return errors.Join(
 		indexer.IndexField(ctx, &v1alpha1.Dispatch{}, indexLive, liveClusterOf),
 		indexer.IndexField(ctx, &v1alpha1.Dispatch{}, indexMoving, movingOf),
+		indexer.IndexField(ctx, &v1alpha1.Dispatch{}, indexDependent, dependentOf),
 		indexer.IndexField(ctx, &v1alpha1.Tombstone{}, indexOrigin, originOf),
 	)
 }
@@ -41,6 +47,15 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 func liveClusterOf(object client.Object) []string {
 	if d, ok := object.(*v1alpha1.Dispatch); ok && d.Spec.Cluster != "" && record.StateOf(d) != record.Finished {
 		return []string{string(d.Spec.Cluster)}
+	}
+	return nil
+}
+
+func dependentOf(object client.Object) []string {
+	if d, ok := object.(*v1alpha1.Dispatch); ok && len(d.Spec.Dependencies) > 0 {
+		if on := liveClusterOf(d); on != nil {
+			return append(on, anywhere)
+		}
 	}
 	return nil
 }
@@ -65,6 +80,33 @@ func Live(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (
 	err := hub.List(ctx, &found, client.MatchingFields{indexLive: string(worker)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list Dispatches of worker %q: %w", worker, err)
+	}
+	return found.Items, nil
+}
+
+// Dependent lists the Dispatches of a namespace that may need objects there on a worker. They belong to the cache: do not
+// change them.
+func Dependent(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName, namespace string) ([]v1alpha1.Dispatch, error) {
+	return dependent(ctx, hub, string(worker), namespace)
+}
+
+// WorkersOf returns the workers of the Dispatches of a namespace that may need an object there.
+func WorkersOf(ctx context.Context, hub client.Reader, namespace string, dependency v1alpha1.Dependency) (sets.Set[v1alpha1.ClusterName], error) {
+	all, err := dependent(ctx, hub, anywhere, namespace)
+	workers := sets.Set[v1alpha1.ClusterName]{}
+	for i := range all {
+		if slices.Contains(all[i].Spec.Dependencies, dependency) {
+			workers.Insert(all[i].Spec.Cluster)
+		}
+	}
+	return workers, err
+}
+
+func dependent(ctx context.Context, hub client.Reader, value, namespace string) ([]v1alpha1.Dispatch, error) {
+	var found v1alpha1.DispatchList
+	err := hub.List(ctx, &found, client.InNamespace(namespace), client.MatchingFields{indexDependent: value}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Dispatches with dependencies in namespace %q: %w", namespace, err)
 	}
 	return found.Items, nil
 }

@@ -33,8 +33,21 @@ import (
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but Collector, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations, Inherited,
-// Budget, Trials, References and Accelerators are required.
+// Dependencies brings to one worker what the pods of a job name. Package dependencies has it.
+type Dependencies interface {
+	// Bring makes sure that the worker has the objects that a Dispatch names and that may be brought there. left says in
+	// words which of them it has left alone.
+	Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []string, err error)
+	// IsBrought says whether Bring would send no request.
+	IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool
+	// Doubt is called when the worker has refused the copy: it may lack what Bring takes to be there.
+	Doubt(d *v1alpha1.Dispatch)
+	// Settle is called when Bring was called for a Dispatch that was not written.
+	Settle(d *v1alpha1.Dispatch)
+}
+
+// Options of a mirror. All but Collector, Dependencies, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations,
+// Inherited, Budget, Trials, References and Accelerators are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -54,6 +67,8 @@ type Options struct {
 	Lease func() (challenge string, ok bool)
 	// Collector does the rest on the worker. Nil: nobody does.
 	Collector Collector
+	// Dependencies brings what pods name. Nil: nothing of that is brought.
+	Dependencies Dependencies
 	// JobSetMissing says what to do about a worker that does not serve JobSets, empty for one that does. Nil: it does.
 	JobSetMissing func() string
 	// Policy finds what may be propagated for a job.
@@ -109,6 +124,9 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	if options.Collector == nil {
 		options.Collector = nobody{}
 	}
+	if options.Dependencies == nil {
+		options.Dependencies = nothing{}
+	}
 	if options.JobSetMissing == nil {
 		options.JobSetMissing = func() string { return "" }
 	}
@@ -161,6 +179,14 @@ func restarted() predicate.Predicate {
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
+
+// nothing is the Dependencies of a worker to which none are brought.
+type nothing struct{}
+
+func (nothing) Bring(context.Context, *v1alpha1.Dispatch) ([]string, error) { return nil, nil }
+func (nothing) IsBrought(context.Context, *v1alpha1.Dispatch) bool          { return true }
+func (nothing) Doubt(*v1alpha1.Dispatch)                                    {}
+func (nothing) Settle(*v1alpha1.Dispatch)                                   {}
 
 // nobody is the Collector of a worker on which nothing is collected.
 type nobody struct{}

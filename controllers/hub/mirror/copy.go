@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // newCopy builds the copy of job for the Dispatch's current attempt: the spec by newSpec, our labels and annotations, and
@@ -32,12 +32,12 @@ func newCopy(
 
 	labels, annotations := marks(dispatch, hubID)
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
-	own := inQueue(carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue)
+	own := inQueue(copies.Carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue)
 	if !policy.AllowsWorkloadPriorityClass(own[v1alpha1.LabelWorkloadPriorityClass]) { // The job has got it since it was placed.
 		delete(own, v1alpha1.LabelWorkloadPriorityClass)
 	}
 	copy.SetLabels(merged(own, labels))
-	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
+	copy.SetAnnotations(merged(copies.Carried(job.GetAnnotations(), unsent), annotations))
 	copy.Object["spec"] = newSpec(job, dispatch, policy.Rules().HubFlavors == v1alpha1.HubFlavorsPropagate)
 	return copy
 }
@@ -150,6 +150,9 @@ func nodesOfFlavors(patch any, podSets []v1alpha1.PodSet) map[string]any {
 func marks(dispatch *v1alpha1.Dispatch, hubID string) (labels, annotations map[string]string) {
 	labels = map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(dispatch.Spec.TrainJob.UID)}
 	annotations = map[string]string{v1alpha1.AnnotationAttempt: strconv.Itoa(int(dispatch.Spec.Attempt))}
+	if len(dispatch.Spec.Dependencies) > 0 {
+		annotations[v1alpha1.AnnotationDependencies] = v1alpha1.DependencyNames(dispatch.Spec.Dependencies)
+	}
 	if dispatch.Spec.Failover != "" {
 		annotations[v1alpha1.AnnotationFailover] = string(dispatch.Spec.Failover)
 	}
@@ -166,25 +169,6 @@ func merged(base, with map[string]string) map[string]string {
 
 // specOf is the spec itself, or a copy of a large one that comes from a cache.
 func specOf(job *unstructured.Unstructured) map[string]any { return trainjobs.Spec(job) }
-
-// ofHubKueue are labels and annotations that the hub's Kueue writes. The worker's Kueue would look for the Workload that
-// they name, or wait for whoever gates the admission on the hub.
-var ofHubKueue = []string{kueues.KeyPrebuilt, kueues.KeyOrigin, kueues.KeyJobUID, kueues.KeyGatedBy}
-
-// carried returns the labels or annotations of a hub's object that its copy, or the same runtime on a worker, gets. What
-// tools track the hub's object by stays on the hub: the worker's tools would delete the copy. So do names under
-// trainyard.dev/: the user writes them, and the worker's agent obeys them. A TTL would be wrong on the worker, because a
-// copy that is gone before the hub has seen its end is taken for lost.
-func carried(all map[string]string, unsent func(key string) bool) map[string]string {
-	kept := map[string]string{}
-	for key, value := range all {
-		stays := strings.HasPrefix(key, v1alpha1.KeyPrefix) || slices.Contains(ofHubKueue, key) || v1alpha1.IsTrackingName(key)
-		if stays = stays || unsent != nil && unsent(key); !stays {
-			kept[key] = value
-		}
-	}
-	return kept
-}
 
 // reservedKeys are the names under trainyard.dev/ on a hub TrainJob that are not for users, sorted.
 func reservedKeys(job *unstructured.Unstructured) []string {

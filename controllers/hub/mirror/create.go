@@ -61,6 +61,8 @@ type creator struct {
 	worker  copies.Worker
 	// propagation has no job yet.
 	propagation propagation
+	// dependencies is Options.Dependencies.
+	dependencies Dependencies
 	// policy, protected, sweepRefused, unsent and trials are of the Options.
 	policy       policyFunc
 	protected    func(namespace string) bool
@@ -81,6 +83,8 @@ type creator struct {
 	runtimeName string
 	// ownRuntime is true if the runtime on the worker may differ from the hub's: it did not come from here, or stays as it is.
 	ownRuntime bool
+	// left says what propagate has left alone of what the pods name.
+	left []string
 }
 
 // create brings to the worker what the copy needs, and creates the copy. It retries all errors but a refusal.
@@ -181,6 +185,7 @@ func (c *creator) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, cha
 	timeToCopy.Observe(now.Sub(c.attempt.noticed).Seconds())
 	c.events.leftOut()
 	c.events.untold()
+	c.events.leftAlone(c.left)
 	return nil
 }
 
@@ -199,6 +204,9 @@ func (c *creator) createFailed(ctx context.Context, err error) (time.Duration, e
 	creation.failures.noteFault(err, now)
 	late := now.Sub(creation.runtimeWritten) <= runtimeLag && !isOwnRefusal(err)
 	refused := isRefusal(err) && !late || isChange(err) || creation.failures.tooManyFaults(now)
+	if refused {
+		c.dependencies.Doubt(c.seen.dispatch)
+	}
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", c.seen.job.GetNamespace(), c.seen.job.GetName(), c.cluster, err)

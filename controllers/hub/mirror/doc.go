@@ -11,8 +11,8 @@
 // judgement's attempts has one step there, and the fields of a step say what it may touch.
 //
 // A copy has the spec, labels and annotations of its job that copy.go chooses. The worker gets the job's namespace
-// (namespaces.go) and runtime (runtimes.go), and nothing else: no Secrets, ConfigMaps or volumes. lookup.go can look
-// whether they are there, where no agent of the worker does. answers.go says which
+// (namespaces.go) and runtime (runtimes.go), and what its pods name if the job's policy says so (package dependencies),
+// never volumes. lookup.go can look whether the rest is there, where no agent of the worker does. answers.go says which
 // answers of a worker refuse the copy, hanging.go when a creation hangs for too long, and stuck.go when a copy can
 // never start. A copy has the name of its job, so the worker itself refuses a second creation.
 //

@@ -71,6 +71,13 @@ func (a *announcer) untold() {
 	}
 }
 
+// leftAlone says which objects that the pods name were not brought to the worker, and why.
+func (a *announcer) leftAlone(left []string) {
+	if len(left) > 0 {
+		a.record(corev1.EventTypeWarning, "DependenciesLeft", "Not brought to worker %q: %s", a.cluster, strings.Join(left, "; "))
+	}
+}
+
 // stopped says that the worker has stopped a copy that had started. Nobody on the hub has asked for that.
 func (a *announcer) stopped() {
 	why := "The worker's Kueue or agent did it"

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -79,7 +80,7 @@ func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.Pa
 // and those that an admin names and that could come with a copy too.
 func (p *propagation) namespaceLabels(labels map[string]string) map[string]string {
 	kept := map[string]string{}
-	for key, value := range carried(labels, p.unsent) {
+	for key, value := range copies.Carried(labels, p.unsent) {
 		if p.namespaceLabel != nil && p.namespaceLabel(key) {
 			kept[key] = value
 		}

@@ -18,8 +18,7 @@ import (
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
-// propagation brings the namespace and the runtime of a job to the worker. It brings nothing else: Secrets, ConfigMaps,
-// volumes and service accounts have to be there.
+// propagation brings the namespace and the runtime of a job to the worker.
 type propagation struct {
 	cluster    v1alpha1.ClusterName
 	hubID      string
@@ -42,7 +41,7 @@ type propagation struct {
 	ownRuntime bool
 }
 
-// propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
+// propagate makes sure that the worker has the namespace and the runtime of the job, and what its pods name. It changes nothing that exists
 // there already, except a runtime that Trainyard created and that has changed on the hub since. Where that would stop
 // running copies, the worker gets the newer version under another name.
 func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
@@ -55,6 +54,11 @@ func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy
 		c.attempt.creation.runtimeWritten = c.clock.Now()
 	}
 	c.runtimeName, c.ownRuntime = p.runtimeName, p.ownRuntime
+	if err != nil {
+		return err
+	}
+	left, err := c.dependencies.Bring(ctx, c.seen.dispatch)
+	c.left = left
 	return err
 }
 
@@ -68,12 +72,12 @@ func (c *creator) propagationBy(policy *v1alpha1.DispatchPolicy) propagation {
 	return p
 }
 
-// isPropagated says whether propagate would leave the runtime on the worker as it is.
+// isPropagated says whether propagate would leave the runtime on the worker as it is, and what the pods name.
 func (c *creator) isPropagated(ctx context.Context, policy *v1alpha1.DispatchPolicy) bool {
 	kind, key := trainjobs.RuntimeOf(c.seen.job)
 	onWorker := metadataOf(trainer.SchemeGroupVersion.String(), kind)
 	p := c.propagationBy(policy)
-	return c.worker.Get(ctx, key, onWorker) == nil && p.keeps(onWorker)
+	return c.worker.Get(ctx, key, onWorker) == nil && p.keeps(onWorker) && c.dependencies.IsBrought(ctx, c.seen.dispatch)
 }
 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.

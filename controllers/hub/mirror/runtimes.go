@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/answers"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -159,7 +160,7 @@ func (p *propagation) fullRuntime(ctx context.Context, onHub *metav1.PartialObje
 	// JobSet would delete the JobSet of a copy whose end the hub has not seen, and the worker's Kubeflow Trainer would run
 	// the copy again. The retention of the policy cleans up instead.
 	unstructured.RemoveNestedField(full.Object, "spec", "template", "spec", "ttlSecondsAfterFinished")
-	labels := carried(full.GetLabels(), p.unsent)
+	labels := copies.Carried(full.GetLabels(), p.unsent)
 	labels[v1alpha1.LabelPropagatedBy] = p.hubID
 	copy := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
 	copy.SetGroupVersionKind(onHub.GroupVersionKind())

@@ -67,7 +67,8 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 			cluster: o.Cluster, hubID: o.HubID, hub: o.Hub, hubReader: o.HubReader, connection: o.Worker, worker: worker,
 			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent,
 		},
-		protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials, creations: r.creations, names: r.names,
+		dependencies: o.Dependencies, protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials,
+		creations: r.creations, names: r.names,
 		verifier: verifier, search: search, kueue: kueue, mender: s.mender, reporter: s.reporter, events: s.events,
 	}
 	return s

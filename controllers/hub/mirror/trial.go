@@ -174,6 +174,7 @@ func (c *creator) try(ctx context.Context, at jobOnWorker, asked *trial) (time.D
 		return slotWait, ctx.Err()
 	}
 	defer end()
+	defer c.dependencies.Settle(c.seen.dispatch)
 	policy, err := c.prepare(ctx)
 	if errors.Is(err, errHub) {
 		return 0, err

@@ -99,6 +99,7 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 		job.Counted = &v1alpha1.Counted{
 			Generation: seen.job.GetGeneration(), Digest: trainjobs.Digest(seen.job), Runtime: derived.Runtime,
 		}
+		job.Dependencies = derived.Dependencies
 		job.Circumstances = circumstancesOf(seen, job, derived.Runtime)
 	}
 	if job.Claim != "" {

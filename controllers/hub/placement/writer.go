@@ -97,6 +97,7 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 		AddedNodes: grant.Decision.AddedNodes, Checkpoint: checkpointOf(grant.Decision.Policy, job, d),
 		Priority: job.Priority, Counted: job.Counted.DeepCopy(),
 		Failover: failoverOf(grant.Decision.Policy, job, worker), LocalQueue: localQueueOf(grant),
+		Dependencies: slices.Clone(job.Dependencies),
 	}, grant.Decision.Message)
 }
 

@@ -19,8 +19,8 @@ func TestFieldUnknown(t *testing.T) {
 		more string
 		want v1alpha1.ClusterName
 	}{
-		"Uses":     {more: "activeDeadlineSeconds: 600", want: ""},
-		"DoesNot":  {more: "suspend: false", want: "older"},
+		"Uses":    {more: "activeDeadlineSeconds: 600", want: ""},
+		"DoesNot": {more: "suspend: false", want: "older"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, err := run(t, torch, lacks, job("a", 1, "", tc.more))

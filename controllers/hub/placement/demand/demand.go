@@ -62,6 +62,10 @@ type Demand struct {
 	PriorityClasses []PriorityClass
 	// Topologies are what the pod templates say to Kueue about their topology, in the order of the PodSets.
 	Topologies []PodTopology
+	// Dependencies are the objects that the pods name, of the kinds that the job's policy brings to workers.
+	Dependencies []v1alpha1.Dependency
+	// dependencies returns Dependencies of some kinds. It may change the JobSet, so it is called at most once.
+	dependencies func(kinds []v1alpha1.DependencyKind) ([]v1alpha1.Dependency, error)
 }
 
 // Deriver derives demands.
@@ -145,6 +149,9 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 		return Demand{}, err
 	}
 	markConcurrent(demand.PodSets, jobSet.ReplicatedJobs)
+	demand.dependencies = func(kinds []v1alpha1.DependencyKind) ([]v1alpha1.Dependency, error) {
+		return dependenciesOf(job, info, jobSet, kinds)
+	}
 	return demand, nil
 }
 

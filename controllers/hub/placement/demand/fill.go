@@ -45,6 +45,11 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 		return Demand{}, err
 	}
 	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(trainJob, derived.Runtime, rules.Rules())
+	if kinds := rules.Rules().Propagate.Dependencies; len(kinds) > 0 {
+		if derived.Dependencies, err = derived.dependencies(kinds); err != nil {
+			return derived, err
+		}
+	}
 	if err := checkpoint(job, rules); err != nil {
 		return derived, err
 	}

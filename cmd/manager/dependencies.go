@@ -1,0 +1,182 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/dependencies"
+	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
+)
+
+const dependenciesName = "dependencies"
+
+// keepers are the Keepers of all connected workers.
+type keepers struct {
+	// consented has the metadata of the hub's objects that may be brought to workers. Nil: nothing is brought.
+	consented cache.Cache
+
+	mu sync.Mutex
+	// of is under mu.
+	of map[v1alpha1.ClusterName]*dependencies.Keeper
+}
+
+func (k *keepers) put(worker v1alpha1.ClusterName, keeper *dependencies.Keeper) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = map[v1alpha1.ClusterName]*dependencies.Keeper{}
+	}
+	k.of[worker] = keeper
+}
+
+// get returns the Keeper of a worker, nil if there is none.
+func (k *keepers) get(worker v1alpha1.ClusterName) *dependencies.Keeper {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.of[worker]
+}
+
+// addDependencies lets the Keepers know what changes on the hub, if the options ask for them.
+func (w *wiring) addDependencies(ctx context.Context) (err error) {
+	if !w.options.dependencies {
+		return nil
+	}
+	w.keepers.consented, err = dependencies.NewConsented(ctx, w.mgr.GetConfig(), w.mgr.GetHTTPClient(), w.changedOnHub)
+	if err != nil {
+		return err
+	}
+	dispatches, err := w.mgr.GetCache().GetInformer(ctx, &v1alpha1.Dispatch{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch Dispatches: %w", err)
+	}
+	if _, err = dispatches.AddEventHandler(w.leftWorker()); err != nil {
+		return fmt.Errorf("watch Dispatches: %w", err)
+	}
+	return w.mgr.Add(w.keepers.consented)
+}
+
+// changedOnHub has the namespace of an object looked at on the workers of the jobs that name the object.
+func (w *wiring) changedOnHub(namespace string, changed v1alpha1.Dependency) {
+	workers, err := records.WorkersOf(context.Background(), w.mgr.GetClient(), namespace, changed)
+	if err != nil {
+		w.log.Error(err, "Jobs whose dependency has changed are not known")
+	}
+	for worker := range workers {
+		w.enqueueNamespace(worker, namespace)
+	}
+}
+
+// leftWorker has the namespace of a Dispatch looked at on the worker that has no work for it any more.
+func (w *wiring) leftWorker() toolscache.ResourceEventHandler {
+	left := func(before any, now *v1alpha1.Dispatch) {
+		if gone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
+			before = gone.Obj
+		}
+		d, ok := before.(*v1alpha1.Dispatch)
+		if !ok || len(d.Spec.Dependencies) == 0 || d.Spec.Cluster == "" {
+			return
+		}
+		if now == nil || now.Spec.Cluster != d.Spec.Cluster || now.IsFinished() && !d.IsFinished() {
+			w.enqueueNamespace(d.Spec.Cluster, d.Namespace)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, now any) {
+			if d, ok := now.(*v1alpha1.Dispatch); ok {
+				left(before, d)
+			}
+		},
+		DeleteFunc: func(before any) { left(before, nil) },
+	}
+}
+
+func (w *wiring) enqueueNamespace(worker v1alpha1.ClusterName, namespace string) {
+	w.members.Enqueue(dependenciesName, worker, types.NamespacedName{Name: namespace})
+}
+
+// dependencyControllers returns the kind of controller that keeps dependencies, if the options ask for it. It comes before
+// the mirror, which needs the Keeper.
+func (w *wiring) dependencyControllers() []perworker.Kind[*remote.Cluster] {
+	if !w.options.dependencies {
+		return nil
+	}
+	return []perworker.Kind[*remote.Cluster]{{
+		Name: dependenciesName, Concurrency: 1, Apart: true, Source: endsOfCopies,
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
+			keeper := dependencies.New(dependencies.Options{
+				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), Hub: w.mgr.GetClient(),
+				HubReader: w.mgr.GetAPIReader(), Consented: w.keepers.consented, Worker: connection, Unsent: w.options.unsent,
+				Enqueue: func(namespace string) { w.enqueueNamespace(worker, namespace) }, Clock: clock.RealClock{},
+			})
+			w.keepers.put(worker, keeper)
+			return keeper, nil
+		},
+		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, _ *remote.Cluster) (bool, error) {
+			return false, w.enqueueRecorded(ctx, worker)
+		},
+	}}
+}
+
+// enqueueRecorded has all namespaces of a worker looked at that have objects on record, or jobs that name some.
+func (w *wiring) enqueueRecorded(ctx context.Context, worker v1alpha1.ClusterName) error {
+	namespaces, err := w.keepers.get(worker).Recorded(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := records.Live(ctx, w.mgr.GetClient(), worker)
+	if err != nil {
+		return err
+	}
+	for i := range live {
+		if len(live[i].Spec.Dependencies) > 0 {
+			namespaces.Insert(live[i].Namespace)
+		}
+	}
+	for namespace := range namespaces {
+		w.enqueueNamespace(worker, namespace)
+	}
+	return nil
+}
+
+// endsOfCopies is a source of the namespaces of copies that end or go, and that name dependencies.
+func endsOfCopies(_ v1alpha1.ClusterName, copies cache.Cache) source.Source {
+	names := func(object client.Object) bool { return object.GetAnnotations()[v1alpha1.AnnotationDependencies] != "" }
+	ended := func(object client.Object) bool {
+		copy, ok := object.(*unstructured.Unstructured)
+		return ok && trainjobs.Terminal(copy) != nil
+	}
+	enqueue := handler.Funcs{
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: e.ObjectNew.GetNamespace()}})
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: e.Object.GetNamespace()}})
+		},
+	}
+	return source.Kind[client.Object](copies, trainjobs.New(), enqueue, predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool { return names(e.ObjectNew) && ended(e.ObjectNew) && !ended(e.ObjectOld) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return names(e.Object) },
+	})
+}

@@ -1,0 +1,254 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dependencies
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/requeue"
+)
+
+// rememberedFor is for how long a Keeper believes that the worker has what it has written there. Somebody may have deleted
+// it since, and the hub may not look.
+const rememberedFor = 10 * time.Minute
+
+// cacheTimeout is how long a job waits for the cache of the hub's objects. Without the right to watch them it never fills.
+const cacheTimeout = 5 * time.Second
+
+// Options of a Keeper. All but Unsent are required.
+type Options struct {
+	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
+	Cluster   v1alpha1.ClusterName
+	ClusterID types.UID
+	// HubID marks what is ours on the worker.
+	HubID string
+	// Hub reads Dispatches from the hub's caches, and writes the status of the WorkerCluster.
+	Hub client.Client
+	// HubReader reads from the hub's API server.
+	HubReader client.Reader
+	// Consented has metadata of the hub's objects with v1alpha1.LabelPropagate, from a cache.
+	Consented client.Reader
+	// Worker is the connection.
+	Worker copies.Connection
+	// Unsent says which labels and annotations of the hub's objects stay there, beside those that always do. Nil: no more.
+	Unsent func(key string) bool
+	// Enqueue has a namespace reconciled. It does not block.
+	Enqueue func(namespace string)
+	// Clock is the clock of this process.
+	Clock clock.PassiveClock
+}
+
+// object is an object of a namespace.
+type object = v1alpha1.PropagatedDependency
+
+// there is what is known of an object on the worker.
+type there struct {
+	// source is the version of the hub's object that was written last, or that could not be written.
+	source string
+	// version has UID and resourceVersion of the object on the worker.
+	version client.Preconditions
+	// left says why the object was not written, empty if it was.
+	left string
+	// refused says that the object is there in another version, which cannot be changed while it is in use.
+	refused bool
+	at      time.Time
+}
+
+// Keeper keeps the dependencies on one worker.
+type Keeper struct {
+	Options
+	started time.Time
+	// turn has a token while somebody writes. Who has put it there may use recorded.
+	turn chan struct{}
+	// recorded are the objects on record. Nil: the record has not been read.
+	recorded map[object]bool
+
+	mu sync.Mutex
+	// known is what is known of the worker, under mu.
+	known map[object]there
+}
+
+// New makes the Keeper of a worker.
+func New(options Options) *Keeper {
+	return &Keeper{Options: options, started: options.Clock.Now(), turn: make(chan struct{}, 1), known: map[object]there{}}
+}
+
+// Bring makes sure that the worker has the objects that a Dispatch names and that may be brought there, as they are on the
+// hub. left says in words which of them it has left alone, and why. Objects without consent are not among them: nothing is
+// known of them. An error is a conflict if somebody else writes now.
+func (k *Keeper) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []string, err error) {
+	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
+	if err != nil || len(wanted) == 0 {
+		return nil, err
+	}
+	worker, err := copies.Connect(k.Cluster, k.Worker)
+	if err != nil {
+		return nil, err
+	}
+	if words, err := k.closed(ctx, worker, d.Namespace); words != "" || err != nil {
+		return []string{words}, err
+	}
+	if len(k.outdated(wanted)) > 0 {
+		if err := k.bring(ctx, worker, wanted, d.Spec.TrainJob.UID); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range wanted {
+		if known := k.knownOf(w.object); known.left != "" {
+			left = append(left, known.left)
+		}
+	}
+	return left, nil
+}
+
+// IsBrought says whether Bring would send no request for a Dispatch.
+func (k *Keeper) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
+	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
+	return err == nil && len(k.outdated(wanted)) == 0
+}
+
+// Doubt forgets what is known of the objects that a Dispatch names, because the worker has refused the copy: somebody may
+// have deleted them there.
+func (k *Keeper) Doubt(d *v1alpha1.Dispatch) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, dependency := range d.Spec.Dependencies {
+		delete(k.known, object{Namespace: d.Namespace, Dependency: dependency})
+	}
+}
+
+// Settle has the namespace of a Dispatch looked at that was not written: what was brought for it may not be needed.
+func (k *Keeper) Settle(d *v1alpha1.Dispatch) {
+	if len(d.Spec.Dependencies) > 0 {
+		k.Enqueue(d.Namespace)
+	}
+}
+
+// bring writes the outdated of the wanted objects, with the turn. for is the TrainJob that needs them.
+func (k *Keeper) bring(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
+	if !k.take() {
+		return requeue.Outdated("dependencies are being written to the worker")
+	}
+	defer k.giveBack()
+	outdated := k.outdated(wanted)
+	if err := k.record(ctx, outdated); err != nil {
+		return err
+	}
+	for _, w := range outdated {
+		if err := k.write(ctx, worker, w, job); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) take() bool {
+	select {
+	case k.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (k *Keeper) giveBack() { <-k.turn }
+
+func (k *Keeper) knownOf(o object) there {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known[o]
+}
+
+func (k *Keeper) note(o object, known there) {
+	known.at = k.Clock.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known[o] = known
+}
+
+func (k *Keeper) forget(o object) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.known, o)
+}
+
+// wanted is an object that may be brought to the worker, and its version on the hub, as the cache shows it.
+type wanted struct {
+	object
+	source string
+}
+
+// consented returns those of the dependencies that have the consent of their owner.
+func (k *Keeper) consented(ctx context.Context, namespace string, dependencies []v1alpha1.Dependency) (all []wanted, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
+	defer cancel()
+	for _, dependency := range dependencies {
+		onHub := metadataOf(dependency.Kind)
+		err := k.Consented.Get(ctx, types.NamespacedName{Namespace: namespace, Name: dependency.Name}, onHub)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			//nolint:errorlint // The hub's answer must not be taken for the worker's.
+			return nil, fmt.Errorf("get %s: %v", dependency, err)
+		}
+		all = append(all, wanted{object{Namespace: namespace, Dependency: dependency}, sourceOf(onHub)})
+	}
+	return all, nil
+}
+
+// outdated returns those of the wanted objects that the worker may lack, or may have in another version.
+func (k *Keeper) outdated(all []wanted) (outdated []wanted) {
+	for _, w := range all {
+		if known := k.knownOf(w.object); known.source != w.source || known.refused || k.Clock.Since(known.at) > rememberedFor {
+			outdated = append(outdated, w)
+		}
+	}
+	return outdated
+}
+
+// closed says why nothing may be brought into a namespace of the worker, empty if it may.
+func (k *Keeper) closed(ctx context.Context, worker copies.Worker, name string) (string, error) {
+	namespace := metadataOf("Namespace")
+	err := worker.Get(ctx, types.NamespacedName{Name: name}, namespace)
+	if apierrors.IsNotFound(err) { // The cache may not show it yet.
+		reader, readerErr := k.Worker.APIReader()
+		if readerErr != nil {
+			return "", readerErr
+		}
+		err = reader.Get(ctx, types.NamespacedName{Name: name}, namespace)
+	}
+	if err != nil {
+		return "", fmt.Errorf("get Namespace %q on worker %q: %w", name, k.Cluster, err)
+	}
+	if namespace.Labels[v1alpha1.LabelPropagatedBy] == k.HubID || namespace.Labels[v1alpha1.LabelDependencies] == "true" {
+		return "", nil
+	}
+	return fmt.Sprintf("namespace %q was not made by this hub: to permit it, an admin of the worker labels the namespace %s=true",
+		name, v1alpha1.LabelDependencies), nil
+}
+
+// sourceOf is the version of an object of the hub.
+func sourceOf(onHub metav1.Object) string {
+	return fmt.Sprintf("%s.%s", onHub.GetUID(), onHub.GetResourceVersion())
+}
+
+// metadataOf returns an empty object of a kind of Kubernetes' core, of which only metadata is read.
+func metadataOf(kind string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return object
+}
