@@ -17,7 +17,7 @@ import (
 
 // Files are the folders of what a worker gets. Their kustomizations refer to no other folder.
 //
-//go:embed admission crd/worker namespace webhook worker worker-agent worker-exec worker-logs worker-lookup
+//go:embed admission crd/worker namespace webhook worker worker-agent worker-dependencies worker-exec worker-logs worker-lookup
 var Files embed.FS
 
 // The kustomizations that are whole.
@@ -31,6 +31,9 @@ const (
 	WorkerExec = "worker-exec"
 	// WorkerLookup are the rights by which the hub looks for what the pods of jobs name.
 	WorkerLookup = "worker-lookup"
+	// WorkerDependencies are the rights by which the hub brings Secrets, ConfigMaps and ServiceAccounts of jobs to a worker,
+	// with a policy that says into which namespaces.
+	WorkerDependencies = "worker-dependencies"
 	// WorkerAgent is the agent with its rights, CRDs and webhooks, and the admission policies.
 	WorkerAgent = "worker-agent"
 )

@@ -37,17 +37,17 @@ var modes = map[string]struct {
 	"Agent":  {values: asAgent, kustomizations: []string{"worker-agent"}},
 	"HubWithOptions": {
 		values: "namespace.create=true,networkPolicy.enabled=true," +
-			"hub.lookup=true,hub.kueue.dispatcher=true,hub.kueue.admissionCheck=true,monitoring.enabled=true," +
+			"hub.lookup=true,hub.dependencies=true,hub.kueue.dispatcher=true,hub.kueue.admissionCheck=true,monitoring.enabled=true," +
 			"hub.users.runtimes=true,hub.gateway.url=https://gateway.example.com," +
 			"hub.clusterProfiles.namespace=cluster-inventory,hub.accelerators={example.com/npu=Device}",
 		kustomizations: []string{
 			"hub", "network-policy/hub", "kueue-dispatcher/hub", "kueue-admission-check", "monitoring/hub", "cluster-profiles",
-			"users-runtimes",
+			"users-runtimes", "dependencies",
 		},
 	},
 	"WorkerWithOptions": {
-		values:         asWorker + ",namespace.create=true,worker.exec=true,worker.lookup=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
-		kustomizations: []string{"worker", "worker-logs", "worker-exec", "worker-lookup", "worker-kueue", "kueue-dispatcher/worker"},
+		values:         asWorker + ",namespace.create=true,worker.exec=true,worker.lookup=true,worker.dependencies=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
+		kustomizations: []string{"worker", "worker-logs", "worker-exec", "worker-lookup", "worker-dependencies", "worker-kueue", "kueue-dispatcher/worker"},
 	},
 	"AgentWithOptions": {
 		values: asAgent + ",networkPolicy.enabled=true,workerAgent.kueue.quota=true,monitoring.enabled=true",
@@ -63,7 +63,7 @@ var modes = map[string]struct {
 
 // flags are what the options change in Deployments, where a user of kustomize adds the flag by hand.
 var flags = map[string][]any{
-	"HubWithOptions":   {"--gateway-url=https://gateway.example.com", "--kueue-dispatcher", "--kueue-admission-check", "--lookup", "--cluster-profiles=cluster-inventory", "--accelerators=example.com/npu=Device"},
+	"HubWithOptions":   {"--gateway-url=https://gateway.example.com", "--kueue-dispatcher", "--kueue-admission-check", "--lookup", "--dependencies", "--cluster-profiles=cluster-inventory", "--accelerators=example.com/npu=Device"},
 	"AgentWithOptions": {"--kueue-quota"},
 }
 

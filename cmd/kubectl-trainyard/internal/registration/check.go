@@ -169,6 +169,9 @@ func (f *observation) checkWorker(l *checklist) {
 	case f.options.Exec:
 		l.add(Fail, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30, and one of them says in which namespaces the "+
 			"hub may execute commands: leave --exec out")
+	case f.options.Dependencies:
+		l.add(Fail, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30, and one of them says which Secrets the "+
+			"hub may write: leave --dependencies out")
 	default:
 		l.add(Warn, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30: users can change the marks of copies in "+
 			"their own namespaces")

@@ -43,6 +43,9 @@ func (l *Leave) left(ctx context.Context, hubs, ours, others []string) ([]string
 	}{
 		{trainer.SchemeGroupVersion.WithKind(trainer.ClusterTrainingRuntimeKind), "", ""},
 		{trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind), "-A ", ""},
+		{corev1.SchemeGroupVersion.WithKind("Secret"), "-A ", ""},
+		{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "-A ", ""},
+		{corev1.SchemeGroupVersion.WithKind("ServiceAccount"), "-A ", ""},
 		{corev1.SchemeGroupVersion.WithKind("Namespace"), "", ", with all that is in them"},
 	} {
 		objects, err := l.worker.list(ctx, of.kind, client.MatchingLabels{v1alpha1.LabelPropagatedBy: l.hubID})

@@ -23,7 +23,11 @@ func TestManifests(t *testing.T) {
 		config.WorkerLogs:   {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-logs"},
 		config.WorkerExec:   {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-exec", "validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-exec"},
 		config.WorkerLookup: {"clusterrole.rbac.authorization.k8s.io/trainyard-hub-lookup"},
-		config.WorkerAgent:  {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
+		config.WorkerDependencies: {
+			"clusterrole.rbac.authorization.k8s.io/trainyard-hub-dependencies",
+			"validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-dependencies",
+		},
+		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
 	c, err := cluster.New(&rest.Config{})
 	check.Must(t, err)
@@ -48,13 +52,21 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestExecOfNothing checks that nobody gets the rights of config/worker-exec where nothing can limit them.
+// TestExecOfNothing checks that nobody gets the rights of config/worker-exec or config/worker-dependencies where nothing can
+// limit them.
 func TestExecOfNothing(t *testing.T) {
-	f := &observation{options: Options{Exec: true, Agent: AgentNone}}
+	for flag, options := range map[string]Options{"--exec": {Exec: true, Agent: AgentNone}, "--dependencies": {Dependencies: true, Agent: AgentNone}} {
+		t.Run(flag, func(t *testing.T) { testLimitedByNothing(t, flag, options) })
+	}
+}
+
+func testLimitedByNothing(t *testing.T, flag string, options Options) {
+	t.Helper()
+	f := &observation{options: options}
 	l := &checklist{}
 	f.checkWorker(l)
-	if !slices.ContainsFunc(l.items, func(i Item) bool { return i.Level == Fail && strings.Contains(i.Text, "leave --exec out") }) {
-		t.Errorf("a worker without ValidatingAdmissionPolicies takes --exec: %v", l.items)
+	if !slices.ContainsFunc(l.items, func(i Item) bool { return i.Level == Fail && strings.Contains(i.Text, "leave "+flag+" out") }) {
+		t.Errorf("a worker without ValidatingAdmissionPolicies takes %s: %v", flag, l.items)
 	}
 }
 

@@ -62,10 +62,10 @@ type Options struct {
 	AgentImage string
 	// CopyCRDs copies the CRDs of Kubeflow Trainer from the hub to a worker that lacks them.
 	CopyCRDs bool
-	// Logs, Exec and Lookup grant the rights of config.WorkerLogs, config.WorkerExec and config.WorkerLookup. What an earlier
-	// join has granted stays without them.
-	Logs, Exec, Lookup bool
-	TokenLife          time.Duration
+	// Logs, Exec, Lookup and Dependencies grant the rights of config.WorkerLogs, config.WorkerExec, config.WorkerLookup and
+	// config.WorkerDependencies. What an earlier join has granted stays without them.
+	Logs, Exec, Lookup, Dependencies bool
+	TokenLife                        time.Duration
 }
 
 // Validate returns all faults of the options, a line for each.

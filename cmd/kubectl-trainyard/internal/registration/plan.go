@@ -53,13 +53,19 @@ func (f *observation) workerObjects() ([]*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, rights...)
 	}
-	if f.options.Exec {
-		exec, err := manifests(config.WorkerExec)
+	for _, limited := range []struct {
+		asked  bool
+		folder string
+	}{{f.options.Exec, config.WorkerExec}, {f.options.Dependencies, config.WorkerDependencies}} {
+		if !limited.asked {
+			continue
+		}
+		granted, err := manifests(limited.folder)
 		if err != nil {
 			return nil, err
 		}
-		slices.Reverse(exec) // The policy comes before the rights that it limits.
-		objects = append(objects, exec...)
+		slices.Reverse(granted) // The policy comes before the rights that it limits.
+		objects = append(objects, granted...)
 	}
 	if f.agent() == AgentTrainyard {
 		agent, err := manifests(config.WorkerAgent)
