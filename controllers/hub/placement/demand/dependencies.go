@@ -41,7 +41,7 @@ func dependenciesOf(
 		}
 	}
 	if len(named) > v1alpha1.MaxDependencies {
-		return nil, obstacle(v1alpha1.ReasonInvalidRuntime, "the pods name %d ConfigMaps, Secrets and ServiceAccounts, and at most %d "+
+		return nil, tooLarge("the pods name %d ConfigMaps, Secrets and ServiceAccounts, and at most %d "+
 			"can be brought to a worker: name fewer, or leave spec.propagate.dependencies out of the job's DispatchPolicy",
 			len(named), v1alpha1.MaxDependencies)
 	}
