@@ -458,15 +458,15 @@ func (in *DispatchPolicySpec) DeepCopyInto(out *DispatchPolicySpec) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
-	if in.Checkpoint != nil {
-		in, out := &in.Checkpoint, &out.Checkpoint
-		*out = new(Checkpointing)
-		(*in).DeepCopyInto(*out)
-	}
 	if in.GiveUpAfter != nil {
 		in, out := &in.GiveUpAfter, &out.GiveUpAfter
 		*out = new(metav1.Duration)
 		**out = **in
+	}
+	if in.Checkpoint != nil {
+		in, out := &in.Checkpoint, &out.Checkpoint
+		*out = new(Checkpointing)
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Propagate != nil {
 		in, out := &in.Propagate, &out.Propagate

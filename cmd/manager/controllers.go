@@ -54,8 +54,8 @@ type wiring struct {
 	// runtimes watches the hub's runtimes, and has what is known of those of workers.
 	runtimes *drift.Hub
 	placer   *placement.Reconciler
-	// keepers bring what jobs need to the workers, with --dependencies.
-	keepers keepers
+	// dependents bring what jobs need to the workers, with --dependencies.
+	dependents dependents
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
 	// logs is nil without an archive of logs.

@@ -31,38 +31,38 @@ import (
 
 const dependenciesName = "dependencies"
 
-// keepers are the Keepers of all connected workers.
-type keepers struct {
+// dependents are the reconcilers of all connected workers.
+type dependents struct {
 	// consented has the metadata of the hub's objects that may be brought to workers. Nil: nothing is brought.
 	consented cache.Cache
 
 	mu sync.Mutex
 	// of is under mu.
-	of map[v1alpha1.ClusterName]*dependencies.Keeper
+	of map[v1alpha1.ClusterName]*dependencies.Reconciler
 }
 
-func (k *keepers) put(worker v1alpha1.ClusterName, keeper *dependencies.Keeper) {
+func (k *dependents) put(worker v1alpha1.ClusterName, reconciler *dependencies.Reconciler) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.of == nil {
-		k.of = map[v1alpha1.ClusterName]*dependencies.Keeper{}
+		k.of = map[v1alpha1.ClusterName]*dependencies.Reconciler{}
 	}
-	k.of[worker] = keeper
+	k.of[worker] = reconciler
 }
 
-// get returns the Keeper of a worker, nil if there is none.
-func (k *keepers) get(worker v1alpha1.ClusterName) *dependencies.Keeper {
+// get returns the Reconciler of a worker, nil if there is none.
+func (k *dependents) get(worker v1alpha1.ClusterName) *dependencies.Reconciler {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.of[worker]
 }
 
-// addDependencies lets the Keepers know what changes on the hub, if the options ask for them.
+// addDependencies lets the reconcilers know what changes on the hub, if the options ask for them.
 func (w *wiring) addDependencies(ctx context.Context) (err error) {
 	if !w.options.dependencies {
 		return nil
 	}
-	w.keepers.consented, err = dependencies.NewConsented(ctx, w.mgr.GetConfig(), w.mgr.GetHTTPClient(), w.changedOnHub)
+	w.dependents.consented, err = dependencies.NewConsented(ctx, w.mgr.GetConfig(), w.mgr.GetHTTPClient(), w.changedOnHub)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (w *wiring) addDependencies(ctx context.Context) (err error) {
 	if _, err = dispatches.AddEventHandler(w.leftWorker()); err != nil {
 		return fmt.Errorf("watch Dispatches: %w", err)
 	}
-	return w.mgr.Add(w.keepers.consented)
+	return w.mgr.Add(w.dependents.consented)
 }
 
 // changedOnHub has the namespace of an object looked at on the workers of the jobs that name the object.
@@ -116,7 +116,7 @@ func (w *wiring) enqueueNamespace(worker v1alpha1.ClusterName, namespace string)
 }
 
 // dependencyControllers returns the kind of controller that keeps dependencies, if the options ask for it. It comes before
-// the mirror, which needs the Keeper.
+// the mirror, which needs the Reconciler.
 func (w *wiring) dependencyControllers() []perworker.Kind[*remote.Cluster] {
 	if !w.options.dependencies {
 		return nil
@@ -124,13 +124,13 @@ func (w *wiring) dependencyControllers() []perworker.Kind[*remote.Cluster] {
 	return []perworker.Kind[*remote.Cluster]{{
 		Name: dependenciesName, Concurrency: 1, Apart: true, Source: endsOfCopies,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
-			keeper := dependencies.New(dependencies.Options{
+			reconciler := dependencies.NewReconciler(dependencies.Options{
 				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), Hub: w.mgr.GetClient(),
-				HubReader: w.mgr.GetAPIReader(), Consented: w.keepers.consented, Worker: connection, Unsent: w.options.unsent,
+				HubReader: w.mgr.GetAPIReader(), Consented: w.dependents.consented, Worker: connection, Unsent: w.options.unsent,
 				Enqueue: func(namespace string) { w.enqueueNamespace(worker, namespace) }, Clock: clock.RealClock{},
 			})
-			w.keepers.put(worker, keeper)
-			return keeper, nil
+			w.dependents.put(worker, reconciler)
+			return reconciler, nil
 		},
 		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, _ *remote.Cluster) (bool, error) {
 			return false, w.enqueueRecorded(ctx, worker)
@@ -140,7 +140,7 @@ func (w *wiring) dependencyControllers() []perworker.Kind[*remote.Cluster] {
 
 // enqueueRecorded has all namespaces of a worker looked at that have objects on record, or jobs that name some.
 func (w *wiring) enqueueRecorded(ctx context.Context, worker v1alpha1.ClusterName) error {
-	namespaces, err := w.keepers.get(worker).Recorded(ctx)
+	namespaces, err := w.dependents.get(worker).Recorded(ctx)
 	if err != nil {
 		return err
 	}

@@ -97,9 +97,9 @@ func (w *wiring) newMirror(
 	id := connection.Status().ClusterID
 	collection := w.collection(worker, connection)
 	collection.Swept = swept
-	var brings mirror.Dependencies // A nil Keeper is no nil interface.
-	if keeper := w.keepers.get(worker); keeper != nil {
-		brings = keeper
+	var brings mirror.Dependencies // A nil Reconciler is no nil interface.
+	if reconciler := w.dependents.get(worker); reconciler != nil {
+		brings = reconciler
 	}
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,

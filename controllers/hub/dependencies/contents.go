@@ -39,7 +39,7 @@ type full struct {
 
 // read reads an object from the hub's API server. It fails with a conflict if the object is not there any more, or has
 // lost its consent: the cache will show it.
-func (k *Keeper) read(ctx context.Context, o object) (*full, error) {
+func (k *Reconciler) read(ctx context.Context, o object) (*full, error) {
 	onHub := &unstructured.Unstructured{}
 	onHub.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(o.Kind))
 	err := k.HubReader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, onHub)
@@ -76,12 +76,12 @@ type operation struct {
 }
 
 // ifOurs makes a patch fail for an object without the label of this hub.
-func (k *Keeper) ifOurs() operation {
+func (k *Reconciler) ifOurs() operation {
 	return operation{"test", "/metadata/labels/trainyard.dev~1propagated-by", k.HubID}
 }
 
 // patchOf replaces what is on the worker if it is ours. An operation "add" replaces a value, and null removes it.
-func (k *Keeper) patchOf(f *full) (client.Patch, error) {
+func (k *Reconciler) patchOf(f *full) (client.Patch, error) {
 	operations := []operation{
 		k.ifOurs(), {"add", "/metadata/labels", f.GetLabels()}, {"add", "/metadata/annotations", f.GetAnnotations()},
 	}

@@ -4,7 +4,7 @@
 // Package dependencies brings Secrets, ConfigMaps and ServiceAccounts that the pods of jobs name from the hub to a worker,
 // keeps them up to date there, and deletes them when no job needs them.
 //
-// There is one Keeper per connected worker. The mirror calls Bring before it creates a copy. Reconcile has the keys of
+// There is one Reconciler per connected worker. The mirror calls Bring before it creates a copy. Reconcile has the keys of
 // namespaces, as names: it writes what has changed on the hub since, and deletes what nobody needs. Both do it with the
 // turn, which one goroutine has at a time. Who finds it taken tries again.
 //
@@ -18,12 +18,12 @@
 // may have lost the record.
 //
 // The hub may not read on the worker what it writes (config/worker-dependencies). So the first write is a creation. If the
-// name is taken, a patch follows that holds only for an object with the label of this hub. The Keeper remembers for ten
+// name is taken, a patch follows that holds only for an object with the label of this hub. The Reconciler remembers for ten
 // minutes what it has written, so that jobs which share objects cost no requests.
 //
 // Watch out: contents of objects are read from the hub's API server when they are written, and are in no cache, log, Event
 // or error. An API server quotes in the answer to a patch what it has refused, so nobody may show or log such answers
 // (withoutContents).
 //
-// Keeper.mu guards what is remembered of the worker. No I/O happens under it.
+// Reconciler.mu guards what is remembered of the worker. No I/O happens under it.
 package dependencies

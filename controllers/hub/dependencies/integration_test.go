@@ -214,7 +214,7 @@ func TestImmutableSecret(t *testing.T) {
 	s.reconcile(t)
 	s.expectToken(t, "hf", "one")
 	next := s.place(t, "next", "hf")
-	_, err := s.keeper.Bring(t.Context(), next)
+	_, err := s.reconciler.Bring(t.Context(), next)
 	if !answers.Of(err).IsRefusal() || !strings.Contains(err.Error(), "Secret/hf is immutable") || strings.Contains(err.Error(), "two-two") {
 		t.Errorf("the refusal is %v", err)
 	}
@@ -245,7 +245,7 @@ func TestContentsAreNotRepeated(t *testing.T) {
 				s.create(t, secret)
 			}
 			d := s.place(t, "job", "hf")
-			_, err := s.keeper.Bring(t.Context(), d)
+			_, err := s.reconciler.Bring(t.Context(), d)
 			if err == nil || !answers.Of(err).IsRefusal() {
 				t.Fatalf("the worker takes it: %v", err)
 			}
@@ -265,7 +265,7 @@ func TestWorkerWasAway(t *testing.T) {
 	s.bring(t, d)
 	s.end(t, d)
 	s.restart()
-	namespaces, err := s.keeper.Recorded(t.Context())
+	namespaces, err := s.reconciler.Recorded(t.Context())
 	must(t, err)
 	check.Equal(t, true, namespaces.Has(s.Namespace), "the namespace is on record")
 	if result := s.reconcile(t); result.RequeueAfter <= 0 {
@@ -388,7 +388,7 @@ func TestWorkerForbids(t *testing.T) {
 	before := s.sent.requests.Load()
 	s.bring(t, s.place(t, "next", "hf"))
 	check.Equal(t, before, s.sent.requests.Load(), "requests for the next job")
-	if _, err := s.keeper.Bring(t.Context(), s.place(t, "none")); apierrors.IsForbidden(err) {
+	if _, err := s.reconciler.Bring(t.Context(), s.place(t, "none")); apierrors.IsForbidden(err) {
 		t.Error(err)
 	}
 }

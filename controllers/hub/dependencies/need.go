@@ -19,7 +19,7 @@ import (
 )
 
 // namedByJobs are the objects of a namespace that the Dispatches of jobs on the worker name, without those of one job.
-func (k *Keeper) namedByJobs(ctx context.Context, namespace string, but types.UID) (sets.Set[object], error) {
+func (k *Reconciler) namedByJobs(ctx context.Context, namespace string, but types.UID) (sets.Set[object], error) {
 	dispatches, err := records.Dependent(ctx, k.Hub, k.Cluster, namespace)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (k *Keeper) namedByJobs(ctx context.Context, namespace string, but types.UI
 
 // namedByCopies are the objects of a namespace that copies on the worker name which have not finished, without those of
 // one job. The hub may have no record of such a copy, or an older one.
-func (k *Keeper) namedByCopies(ctx context.Context, worker copies.Worker, namespace string, but types.UID) (sets.Set[object], error) {
+func (k *Reconciler) namedByCopies(ctx context.Context, worker copies.Worker, namespace string, but types.UID) (sets.Set[object], error) {
 	list := trainjobs.NewList()
 	if err := worker.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list copies on worker %q: %w", k.Cluster, err)
@@ -60,7 +60,7 @@ func (k *Keeper) namedByCopies(ctx context.Context, worker copies.Worker, namesp
 func isRunning(copy *unstructured.Unstructured) bool { return trainjobs.Terminal(copy) == nil }
 
 // named are the objects of a namespace that jobs or copies on the worker name, without those of one job.
-func (k *Keeper) named(ctx context.Context, worker copies.Worker, namespace string, but types.UID) (sets.Set[object], error) {
+func (k *Reconciler) named(ctx context.Context, worker copies.Worker, namespace string, but types.UID) (sets.Set[object], error) {
 	byJobs, err := k.namedByJobs(ctx, namespace, but)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 
 // Reconcile writes what has changed on the hub of the objects that jobs in a namespace name, and deletes the objects on
 // record that nobody needs. The key has the namespace as its name.
-func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (k *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := copies.Connect(k.Cluster, k.Worker)
 	if err != nil {
 		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the next connection brings the namespaces again.
@@ -36,7 +36,7 @@ func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 }
 
 // Recorded returns the namespaces of the objects on record.
-func (k *Keeper) Recorded(ctx context.Context) (sets.Set[string], error) {
+func (k *Reconciler) Recorded(ctx context.Context) (sets.Set[string], error) {
 	if !k.take() {
 		return nil, requeue.Outdated("dependencies are being written to the worker")
 	}
@@ -52,7 +52,7 @@ func (k *Keeper) Recorded(ctx context.Context) (sets.Set[string], error) {
 }
 
 // update writes the outdated objects of a namespace that jobs name, and those on record that copies name.
-func (k *Keeper) update(ctx context.Context, worker copies.Worker, namespace string) error {
+func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace string) error {
 	named, err := k.namedByJobs(ctx, namespace, "")
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (k *Keeper) update(ctx context.Context, worker copies.Worker, namespace str
 
 // clear deletes the objects of a namespace on record that neither jobs nor copies name. While the hub's caches may lag
 // behind an earlier leader, it deletes nothing.
-func (k *Keeper) clear(ctx context.Context, worker copies.Worker, namespace string) (reconcile.Result, error) {
+func (k *Reconciler) clear(ctx context.Context, worker copies.Worker, namespace string) (reconcile.Result, error) {
 	unneeded, err := k.unneeded(ctx, worker, namespace)
 	if err != nil || len(unneeded) == 0 {
 		return reconcile.Result{}, err
@@ -123,7 +123,7 @@ func (k *Keeper) clear(ctx context.Context, worker copies.Worker, namespace stri
 	return requeue.AfterConflict(reconcile.Result{}, err)
 }
 
-func (k *Keeper) unneeded(ctx context.Context, worker copies.Worker, namespace string) (unneeded []object, err error) {
+func (k *Reconciler) unneeded(ctx context.Context, worker copies.Worker, namespace string) (unneeded []object, err error) {
 	var ofNamespace []object
 	for o := range k.recorded {
 		if o.Namespace == namespace {

@@ -23,8 +23,8 @@ import (
 // maxRecorded is how many objects of a worker are on record, as the CRD has it.
 const maxRecorded = 1024
 
-// load reads the record, once per Keeper. It asks the API server: a cache may lag behind what an earlier leader wrote.
-func (k *Keeper) load(ctx context.Context) error {
+// load reads the record, once per Reconciler. It asks the API server: a cache may lag behind what an earlier leader wrote.
+func (k *Reconciler) load(ctx context.Context) error {
 	if k.recorded != nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (k *Keeper) load(ctx context.Context) error {
 }
 
 // record puts objects on record.
-func (k *Keeper) record(ctx context.Context, all []wanted) error {
+func (k *Reconciler) record(ctx context.Context, all []wanted) error {
 	if err := k.load(ctx); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (k *Keeper) record(ctx context.Context, all []wanted) error {
 }
 
 // strike takes objects off the record.
-func (k *Keeper) strike(ctx context.Context, gone []object) error {
+func (k *Reconciler) strike(ctx context.Context, gone []object) error {
 	after := maps.Clone(k.recorded)
 	for _, o := range gone {
 		delete(after, o)
@@ -65,8 +65,8 @@ func (k *Keeper) strike(ctx context.Context, gone []object) error {
 	return k.save(ctx, after)
 }
 
-// save writes the record if it has changed. The Keeper with the turn is the only one that writes it.
-func (k *Keeper) save(ctx context.Context, after map[object]bool) error {
+// save writes the record if it has changed. The Reconciler with the turn is the only one that writes it.
+func (k *Reconciler) save(ctx context.Context, after map[object]bool) error {
 	if maps.Equal(after, k.recorded) {
 		return nil
 	}

@@ -53,9 +53,9 @@ type scene struct {
 	*stage.Scene
 	worker *stage.Server
 	// sent counts the requests to the hub and to the worker.
-	sent    *counter
-	options dependencies.Options
-	keeper  *dependencies.Keeper
+	sent       *counter
+	options    dependencies.Options
+	reconciler *dependencies.Reconciler
 }
 
 func newScene(t *testing.T) *scene {
@@ -83,7 +83,7 @@ func (s *scene) makeNamespace(t *testing.T, labels map[string]string) {
 }
 
 // restart is a new process, which remembers nothing.
-func (s *scene) restart() { s.keeper = dependencies.New(s.options) }
+func (s *scene) restart() { s.reconciler = dependencies.NewReconciler(s.options) }
 
 // secret returns a Secret of the hub with consent.
 func (s *scene) secret(name, token string) *corev1.Secret {
@@ -155,7 +155,7 @@ func (s *scene) end(t *testing.T, d *v1alpha1.Dispatch) {
 // bring brings what a Dispatch names, which must not fail.
 func (s *scene) bring(t *testing.T, d *v1alpha1.Dispatch) []string {
 	t.Helper()
-	left, err := s.keeper.Bring(t.Context(), d)
+	left, err := s.reconciler.Bring(t.Context(), d)
 	must(t, err)
 	return left
 }
@@ -163,7 +163,7 @@ func (s *scene) bring(t *testing.T, d *v1alpha1.Dispatch) []string {
 // reconcile reconciles the scene's namespace, which must not fail.
 func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := s.keeper.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: s.Namespace}})
+	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: s.Namespace}})
 	must(t, err)
 	return result
 }

@@ -25,7 +25,7 @@ import (
 
 // write makes an object on the worker what it is on the hub, for a job or, if job is empty, for those that run. It leaves
 // objects alone that are not ours, and remembers the words about them.
-func (k *Keeper) write(ctx context.Context, worker copies.Worker, w wanted, job types.UID) error {
+func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, job types.UID) error {
 	sent, err := k.read(ctx, w.object)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (k *Keeper) write(ctx context.Context, worker copies.Worker, w wanted, job 
 }
 
 // put creates the object, or patches it if it is there and ours.
-func (k *Keeper) put(ctx context.Context, worker copies.Worker, o object, sent *full) (version client.Preconditions, err error) {
+func (k *Reconciler) put(ctx context.Context, worker copies.Worker, o object, sent *full) (version client.Preconditions, err error) {
 	if k.knownOf(o).version.UID == nil {
 		created := sent.DeepCopy()
 		err := worker.Create(ctx, created, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
@@ -68,7 +68,7 @@ func (k *Keeper) put(ctx context.Context, worker copies.Worker, o object, sent *
 }
 
 // patch sends a patch. The worker answers with metadata only.
-func (k *Keeper) patch(ctx context.Context, worker copies.Worker, o object, changes client.Patch) (client.Preconditions, error) {
+func (k *Reconciler) patch(ctx context.Context, worker copies.Worker, o object, changes client.Patch) (client.Preconditions, error) {
 	answer := metadataOf(o.Kind)
 	answer.Namespace, answer.Name = o.Namespace, o.Name
 	err := worker.Patch(ctx, answer, changes, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
@@ -76,7 +76,7 @@ func (k *Keeper) patch(ctx context.Context, worker copies.Worker, o object, chan
 }
 
 // probe returns the version of the object on the worker if it is ours. Otherwise it returns a version without UID.
-func (k *Keeper) probe(ctx context.Context, worker copies.Worker, o object) (version client.Preconditions, err error) {
+func (k *Reconciler) probe(ctx context.Context, worker copies.Worker, o object) (version client.Preconditions, err error) {
 	test, err := patch([]operation{k.ifOurs()})
 	if err != nil {
 		return version, err
@@ -89,7 +89,7 @@ func (k *Keeper) probe(ctx context.Context, worker copies.Worker, o object) (ver
 }
 
 // notPut decides what a refusal of an object means.
-func (k *Keeper) notPut(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID, refusal error) error {
+func (k *Reconciler) notPut(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID, refusal error) error {
 	leave := func(format string, args ...any) error {
 		k.note(o, there{source: sent.source, left: fmt.Sprintf("%s %s", o.Dependency, fmt.Sprintf(format, args...))})
 		return nil
@@ -110,13 +110,13 @@ func (k *Keeper) notPut(ctx context.Context, worker copies.Worker, o object, sen
 }
 
 // isThere says whether the worker has an object of the name, by a creation that is a dry run.
-func (k *Keeper) isThere(ctx context.Context, worker copies.Worker, sent *full) bool {
+func (k *Reconciler) isThere(ctx context.Context, worker copies.Worker, sent *full) bool {
 	return apierrors.IsAlreadyExists(worker.Create(ctx, sent.DeepCopy(), client.DryRunAll))
 }
 
 // replace deletes an object that cannot be changed, and creates it as it is on the hub. While copies of others use it, it
 // leaves it, and refuses the job that needs the new one.
-func (k *Keeper) replace(
+func (k *Reconciler) replace(
 	ctx context.Context, worker copies.Worker, o object, sent *full, version client.Preconditions, job types.UID,
 ) error {
 	used, err := k.named(ctx, worker, o.Namespace, job)
@@ -144,7 +144,7 @@ func (k *Keeper) replace(
 }
 
 // delete deletes an object on the worker if it is ours.
-func (k *Keeper) delete(ctx context.Context, worker copies.Worker, o object) error {
+func (k *Reconciler) delete(ctx context.Context, worker copies.Worker, o object) error {
 	version := k.knownOf(o).version
 	if version.UID != nil {
 		err := k.deleteVersion(ctx, worker, o, version)
@@ -162,7 +162,7 @@ func (k *Keeper) delete(ctx context.Context, worker copies.Worker, o object) err
 	return k.deleteVersion(ctx, worker, o, version)
 }
 
-func (k *Keeper) deleteVersion(ctx context.Context, worker copies.Worker, o object, version client.Preconditions) error {
+func (k *Reconciler) deleteVersion(ctx context.Context, worker copies.Worker, o object, version client.Preconditions) error {
 	onWorker := metadataOf(o.Kind)
 	onWorker.Namespace, onWorker.Name = o.Namespace, o.Name
 	return k.notDeleted(client.IgnoreNotFound(worker.Delete(ctx, onWorker, version)), o)
@@ -170,7 +170,7 @@ func (k *Keeper) deleteVersion(ctx context.Context, worker copies.Worker, o obje
 
 // notDeleted adds to the error of a deletion what was to be deleted. Without the right another try does not help, until
 // the next connection.
-func (k *Keeper) notDeleted(err error, o object) error {
+func (k *Reconciler) notDeleted(err error, o object) error {
 	if err == nil {
 		return nil
 	}

@@ -21,14 +21,14 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// rememberedFor is for how long a Keeper believes that the worker has what it has written there. Somebody may have deleted
+// rememberedFor is for how long a Reconciler believes that the worker has what it has written there. Somebody may have deleted
 // it since, and the hub may not look.
 const rememberedFor = 10 * time.Minute
 
 // cacheTimeout is how long a job waits for the cache of the hub's objects. Without the right to watch them it never fills.
 const cacheTimeout = 5 * time.Second
 
-// Options of a Keeper. All but Unsent are required.
+// Options of a Reconciler. All but Unsent are required.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -67,8 +67,8 @@ type there struct {
 	at      time.Time
 }
 
-// Keeper keeps the dependencies on one worker.
-type Keeper struct {
+// Reconciler keeps the dependencies on one worker.
+type Reconciler struct {
 	Options
 	started time.Time
 	// turn has a token while somebody writes. Who has put it there may use recorded.
@@ -81,15 +81,15 @@ type Keeper struct {
 	known map[object]there
 }
 
-// New makes the Keeper of a worker.
-func New(options Options) *Keeper {
-	return &Keeper{Options: options, started: options.Clock.Now(), turn: make(chan struct{}, 1), known: map[object]there{}}
+// NewReconciler makes the Reconciler of a worker.
+func NewReconciler(options Options) *Reconciler {
+	return &Reconciler{Options: options, started: options.Clock.Now(), turn: make(chan struct{}, 1), known: map[object]there{}}
 }
 
 // Bring makes sure that the worker has the objects that a Dispatch names and that may be brought there, as they are on the
 // hub. left says in words which of them it has left alone, and why. Objects without consent are not among them: nothing is
 // known of them. An error is a conflict if somebody else writes now.
-func (k *Keeper) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []string, err error) {
+func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []string, err error) {
 	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
 	if err != nil || len(wanted) == 0 {
 		return nil, err
@@ -115,14 +115,14 @@ func (k *Keeper) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []string
 }
 
 // IsBrought says whether Bring would send no request for a Dispatch.
-func (k *Keeper) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
+func (k *Reconciler) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
 	return err == nil && len(k.outdated(wanted)) == 0
 }
 
 // Doubt forgets what is known of the objects that a Dispatch names, because the worker has refused the copy: somebody may
 // have deleted them there.
-func (k *Keeper) Doubt(d *v1alpha1.Dispatch) {
+func (k *Reconciler) Doubt(d *v1alpha1.Dispatch) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, dependency := range d.Spec.Dependencies {
@@ -131,14 +131,14 @@ func (k *Keeper) Doubt(d *v1alpha1.Dispatch) {
 }
 
 // Settle has the namespace of a Dispatch looked at that was not written: what was brought for it may not be needed.
-func (k *Keeper) Settle(d *v1alpha1.Dispatch) {
+func (k *Reconciler) Settle(d *v1alpha1.Dispatch) {
 	if len(d.Spec.Dependencies) > 0 {
 		k.Enqueue(d.Namespace)
 	}
 }
 
-// bring writes the outdated of the wanted objects, with the turn. for is the TrainJob that needs them.
-func (k *Keeper) bring(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
+// bring writes the outdated of the wanted objects, with the turn. job is the TrainJob that needs them.
+func (k *Reconciler) bring(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
 	if !k.take() {
 		return requeue.Outdated("dependencies are being written to the worker")
 	}
@@ -155,7 +155,7 @@ func (k *Keeper) bring(ctx context.Context, worker copies.Worker, wanted []wante
 	return nil
 }
 
-func (k *Keeper) take() bool {
+func (k *Reconciler) take() bool {
 	select {
 	case k.turn <- struct{}{}:
 		return true
@@ -164,22 +164,22 @@ func (k *Keeper) take() bool {
 	}
 }
 
-func (k *Keeper) giveBack() { <-k.turn }
+func (k *Reconciler) giveBack() { <-k.turn }
 
-func (k *Keeper) knownOf(o object) there {
+func (k *Reconciler) knownOf(o object) there {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.known[o]
 }
 
-func (k *Keeper) note(o object, known there) {
+func (k *Reconciler) note(o object, known there) {
 	known.at = k.Clock.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.known[o] = known
 }
 
-func (k *Keeper) forget(o object) {
+func (k *Reconciler) forget(o object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.known, o)
@@ -192,7 +192,7 @@ type wanted struct {
 }
 
 // consented returns those of the dependencies that have the consent of their owner.
-func (k *Keeper) consented(ctx context.Context, namespace string, dependencies []v1alpha1.Dependency) (all []wanted, err error) {
+func (k *Reconciler) consented(ctx context.Context, namespace string, dependencies []v1alpha1.Dependency) (all []wanted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cacheTimeout)
 	defer cancel()
 	for _, dependency := range dependencies {
@@ -211,7 +211,7 @@ func (k *Keeper) consented(ctx context.Context, namespace string, dependencies [
 }
 
 // outdated returns those of the wanted objects that the worker may lack, or may have in another version.
-func (k *Keeper) outdated(all []wanted) (outdated []wanted) {
+func (k *Reconciler) outdated(all []wanted) (outdated []wanted) {
 	for _, w := range all {
 		if known := k.knownOf(w.object); known.source != w.source || known.refused || k.Clock.Since(known.at) > rememberedFor {
 			outdated = append(outdated, w)
@@ -221,7 +221,7 @@ func (k *Keeper) outdated(all []wanted) (outdated []wanted) {
 }
 
 // closed says why nothing may be brought into a namespace of the worker, empty if it may.
-func (k *Keeper) closed(ctx context.Context, worker copies.Worker, name string) (string, error) {
+func (k *Reconciler) closed(ctx context.Context, worker copies.Worker, name string) (string, error) {
 	namespace := metadataOf("Namespace")
 	err := worker.Get(ctx, types.NamespacedName{Name: name}, namespace)
 	if apierrors.IsNotFound(err) { // The cache may not show it yet.
