@@ -78,15 +78,15 @@ func (c countingConnection) Client() (client.Client, error) {
 	return counting{client, c.sent, true}, err
 }
 
-// damaging reads Secrets with contents that no API server takes.
+// damaging reads Secrets with contents that no API server takes. While there are none, it reads Secrets as they are.
 type damaging struct {
 	client.Reader
 	contents string
 }
 
-func (r damaging) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (r *damaging) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	err := r.Reader.Get(ctx, key, object, options...)
-	if secret, ok := object.(*unstructured.Unstructured); ok && err == nil && secret.GetKind() == "Secret" {
+	if secret, ok := object.(*unstructured.Unstructured); ok && err == nil && secret.GetKind() == "Secret" && r.contents != "" {
 		return unstructured.SetNestedField(secret.Object, map[string]any{"token": map[string]any{"not": r.contents}}, "data")
 	}
 	return err

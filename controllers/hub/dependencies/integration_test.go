@@ -230,13 +230,15 @@ func TestContentsAreNotRepeated(t *testing.T) {
 	for name, brought := range map[string]bool{"Created": false, "Changed": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
+			reader := &damaging{Reader: s.Hub.Admin}
+			s.options.HubReader = reader
+			s.restart()
 			secret := s.secret("hf", "one")
-			if brought {
+			if brought { // A patch follows.
 				s.create(t, secret)
 				s.bring(t, s.place(t, "before", "hf"))
 			}
-			s.options.HubReader = damaging{s.Hub.Admin, contents}
-			s.restart()
+			reader.contents = contents
 			if brought {
 				secret.Data["token"] = []byte(contents)
 				must(t, s.Hub.Admin.Update(t.Context(), secret))

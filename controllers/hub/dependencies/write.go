@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -103,10 +104,20 @@ func (k *Reconciler) notPut(ctx context.Context, worker copies.Worker, o object,
 		return withoutContents(err, "look at %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 	case version.UID == nil && apierrors.IsInvalid(refusal) && k.isThere(ctx, worker, sent):
 		return leave("is on the worker already, and is not this hub's: it is left as it is, and the pods get that")
-	case version.UID == nil || !apierrors.IsInvalid(refusal):
+	case version.UID == nil || !isImmutable(refusal):
 		return withoutContents(refusal, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 	}
 	return k.replace(ctx, worker, o, sent, version, job)
+}
+
+// isImmutable is true for the refusal of a change of fields that cannot change. An object that cannot be decoded is a fault
+// of the field "patch".
+func isImmutable(refusal error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(refusal) || !errors.As(refusal, &status) || status.Status().Details == nil {
+		return false
+	}
+	return !slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool { return cause.Field == "patch" })
 }
 
 // isThere says whether the worker has an object of the name, by a creation that is a dry run.
