@@ -58,7 +58,7 @@ func stripDispatch(in any) (any, error) {
 	d.ManagedFields = nil
 	if record.AttemptOf(d) == record.Finished {
 		d.Annotations = nil
-		d.Spec.PodSets = nil
+		d.Spec.PodSets, d.Spec.Dependencies = nil, nil
 		d.Status.Steps, d.Status.Explanation, d.Status.Refusals = nil, nil, nil
 	}
 	share(&d.Namespace)
