@@ -20,7 +20,7 @@ import (
 func (k *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := copies.Connect(k.Cluster, k.Worker)
 	if err != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the next connection brings the namespaces again.
+		return reconcile.Result{}, nil // Not connected: the next connection brings the namespaces again.
 	}
 	if !k.take() {
 		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, nil
