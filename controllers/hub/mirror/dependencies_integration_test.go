@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 )
 
-// witness is in place of package dependencies, and sees what the worker has when it is called.
-type witness struct {
+// observer is in place of package dependencies, and sees what the worker has when it is called.
+type observer struct {
 	s                 *scene
 	t                 *testing.T
 	left              []string
@@ -24,16 +24,16 @@ type witness struct {
 	namespace, copied bool
 }
 
-func (w *witness) Bring(ctx context.Context, d *v1alpha1.Dispatch) ([]string, error) {
+func (w *observer) Bring(ctx context.Context, d *v1alpha1.Dispatch) ([]string, error) {
 	w.brought++
 	w.copied = w.copied || w.s.copy(w.t) != nil
 	w.namespace = w.s.worker.Admin.Get(ctx, client.ObjectKey{Name: d.Namespace}, &corev1.Namespace{}) == nil
 	return w.left, nil
 }
 
-func (*witness) IsBrought(context.Context, *v1alpha1.Dispatch) bool { return true }
-func (*witness) Doubt(*v1alpha1.Dispatch)                           {}
-func (*witness) Settle(*v1alpha1.Dispatch)                          {}
+func (*observer) IsBrought(context.Context, *v1alpha1.Dispatch) bool { return true }
+func (*observer) Doubt(*v1alpha1.Dispatch)                           {}
+func (*observer) Settle(*v1alpha1.Dispatch)                          {}
 
 // What pods name is brought after the namespace and before the copy, once. The copy has the names, also if somebody takes
 // them off, and the job is told what was left alone.
@@ -42,7 +42,7 @@ func TestDependenciesComeBeforeTheCopy(t *testing.T) {
 	d := s.dispatch(t)
 	d.Spec.Dependencies = []v1alpha1.Dependency{{Kind: "Secret", Name: "hf"}, {Kind: "ConfigMap", Name: "c"}}
 	must(t, s.Hub.Admin.Update(t.Context(), d))
-	w := &witness{s: s, t: t, left: []string{"Secret/hf is somebody else's"}}
+	w := &observer{s: s, t: t, left: []string{"Secret/hf is somebody else's"}}
 	s.options.Dependencies = w
 	s.restart()
 	s.reconcile(t)
