@@ -54,6 +54,10 @@ func TestStolenTokenOfTheHub(t *testing.T) {
 		_, err := hub.CoreV1().Secrets(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
+	update := func(s *corev1.Secret) error {
+		_, err := hub.CoreV1().Secrets(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
+		return err
+	}
 	token := secret(made, "token", ours)
 	token.Type, token.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
 	_, getErr := hub.CoreV1().Secrets(made).Get(t.Context(), "brought", metav1.GetOptions{})
@@ -63,18 +67,20 @@ func TestStolenTokenOfTheHub(t *testing.T) {
 		"a Secret in a namespace that is refused": create(secret(refused, "other", ours)),
 		"a Secret without a mark":                 create(secret(made, "other", nil)),
 		"a token of an account":                   create(token),
-		"a patch that only reads":                 patch(made, "foreign", `{}`),
-		"a mark on a foreign Secret":              patch(made, "foreign", `{"metadata":{"labels":{"`+mark+`":"hub-1"}}}`),
-		"a mark that is taken off":                patch(made, "brought", `{"metadata":{"labels":null}}`),
+		"a patch of a foreign Secret":             patch(made, "foreign", `{}`),
+		"a patch of a Secret that was brought":    patch(made, "brought", `{}`),
+		"a mark on a foreign Secret":              update(secret(made, "foreign", ours)),
+		"a mark that is taken off":                update(secret(made, "brought", nil)),
+		"the mark of another hub":                 update(secret(made, "brought", map[string]string{mark: "hub-2"})),
 		"the deletion of a foreign Secret":        hub.CoreV1().Secrets(willed).Delete(t.Context(), "foreign", metav1.DeleteOptions{}),
 		"a read":                                  getErr,
 		"a list":                                  listErr,
-		"a deletion of many": hub.CoreV1().Secrets(made).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
+		"a deletion of many":                      hub.CoreV1().Secrets(made).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: the answer is %v, and should be that it is forbidden", what, err)
 		}
 	}
-	check.Must(t, patch(willed, "brought", `{"data":{"a":"Yg=="}}`))
+	check.Must(t, update(secret(willed, "brought", ours)))
 	check.Must(t, hub.CoreV1().Secrets(willed).Delete(t.Context(), "brought", metav1.DeleteOptions{}))
 }

@@ -58,7 +58,7 @@ type object = v1alpha1.PropagatedDependency
 type there struct {
 	// source is the version of the hub's object that was written last, or that could not be written.
 	source string
-	// version has UID and resourceVersion of the object on the worker.
+	// version has the UID of the object on the worker. It has none if nobody has written the object since the connection.
 	version client.Preconditions
 	// left says why the object was not written, empty if it was.
 	left string
@@ -71,10 +71,12 @@ type there struct {
 type Reconciler struct {
 	Options
 	started time.Time
-	// turn has a token while somebody writes. Who has put it there may use recorded.
+	// turn has a token while somebody writes. Who has put it there may use recorded and guarded.
 	turn chan struct{}
 	// recorded are the objects on record. Nil: the record has not been read.
 	recorded map[object]bool
+	// guarded is true when the worker's policy has been seen in force.
+	guarded bool
 
 	mu sync.Mutex
 	// known is what is known of the worker, under mu.
@@ -147,12 +149,21 @@ func (k *Reconciler) bring(ctx context.Context, worker copies.Worker, wanted []w
 	if err := k.record(ctx, outdated); err != nil {
 		return err
 	}
-	for _, w := range outdated {
+	return k.writeAll(ctx, worker, outdated, job)
+}
+
+// writeAll writes objects that are on record, and takes those off the record that were left alone: they are not ours.
+func (k *Reconciler) writeAll(ctx context.Context, worker copies.Worker, all []wanted, job types.UID) error {
+	var left []object
+	for _, w := range all {
 		if err := k.write(ctx, worker, w, job); err != nil {
 			return err
 		}
+		if k.knownOf(w.object).left != "" {
+			left = append(left, w.object)
+		}
 	}
-	return nil
+	return k.strike(ctx, left)
 }
 
 func (k *Reconciler) take() bool {

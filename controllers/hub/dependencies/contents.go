@@ -5,7 +5,6 @@ package dependencies
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,35 +65,4 @@ func (k *Reconciler) read(ctx context.Context, o object) (*full, error) {
 		}
 	}
 	return &full{Unstructured: sent, source: sourceOf(onHub), isToken: onHub.Object["type"] == string(corev1.SecretTypeServiceAccountToken)}, nil
-}
-
-// operation is an operation of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-// ifOurs makes a patch fail for an object without the label of this hub.
-func (k *Reconciler) ifOurs() operation {
-	return operation{"test", "/metadata/labels/trainyard.dev~1propagated-by", k.HubID}
-}
-
-// patchOf replaces what is on the worker if it is ours. An operation "add" replaces a value, and null removes it.
-func (k *Reconciler) patchOf(f *full) (client.Patch, error) {
-	operations := []operation{
-		k.ifOurs(), {"add", "/metadata/labels", f.GetLabels()}, {"add", "/metadata/annotations", f.GetAnnotations()},
-	}
-	for _, field := range contents[f.GetKind()] {
-		operations = append(operations, operation{"add", "/" + field, f.Object[field]})
-	}
-	return patch(operations)
-}
-
-func patch(operations []operation) (client.Patch, error) {
-	data, err := json.Marshal(operations)
-	if err != nil {
-		return nil, fmt.Errorf("encode patch: %w", err)
-	}
-	return client.RawPatch(types.JSONPatchType, data), nil
 }

@@ -17,12 +17,13 @@
 // (package records), or a copy on the worker that has not finished (v1alpha1.AnnotationDependencies), of which the hub
 // may have lost the record.
 //
-// The hub may not read on the worker what it writes (config/worker-dependencies). So the first write is a creation. If the
-// name is taken, a patch follows that holds only for an object with the label of this hub. The Reconciler remembers for ten
-// minutes what it has written, so that jobs which share objects cost no requests.
+// The hub may not read on the worker what it writes, and may not patch it, as who may patch an object can learn what is in it
+// (config/worker-dependencies). So the first write is a creation. If the name is taken, a replacement follows, which the worker's policy refuses for an object without the label of this hub. Nothing is
+// written or deleted before the policy has been seen in force. The Reconciler remembers for ten minutes what it has written,
+// so that jobs which share objects cost no requests.
 //
 // Watch out: contents of objects are read from the hub's API server when they are written, and are in no cache, log, Event
-// or error. An API server quotes in the answer to a patch what it has refused, so nobody may show or log such answers
+// or error. An API server may quote in an answer what it has refused, so nobody may show or log such answers
 // (withoutContents).
 //
 // Reconciler.mu guards what is remembered of the worker. No I/O happens under it.

@@ -234,7 +234,7 @@ func TestContentsAreNotRepeated(t *testing.T) {
 			s.options.HubReader = reader
 			s.restart()
 			secret := s.secret("hf", "one")
-			if brought { // A patch follows.
+			if brought { // It is replaced.
 				s.create(t, secret)
 				s.bring(t, s.place(t, "before", "hf"))
 			}
@@ -393,4 +393,32 @@ func TestWorkerForbids(t *testing.T) {
 	if _, err := s.reconciler.Bring(t.Context(), s.place(t, "none")); apierrors.IsForbidden(err) {
 		t.Error(err)
 	}
+}
+
+// Nothing is written to a worker, and nothing deleted, while its policy is not in force: nobody else keeps the hub from
+// objects that are not its own.
+func TestPolicyIsMissing(t *testing.T) {
+	s := newScene(t)
+	s.create(t, s.secret("hf", "one"))
+	s.bring(t, s.place(t, "before", "hf"))
+	guarded := s.options.Worker
+	s.options.Worker = unguarded{guarded}
+	s.restart()
+	s.Clock.Step(time.Minute)
+	s.create(t, s.secret("other", "x"))
+	left := s.bring(t, s.place(t, "job", "other"))
+	if len(left) != 1 || !strings.Contains(left[0], "lacks the ValidatingAdmissionPolicy trainyard-dependencies") {
+		t.Errorf("the job is told %q", left)
+	}
+	s.expectToken(t, "other", "")
+	s.end(t, s.Dispatch(t, "before"))
+	if _, err := s.reconciler.Reconcile(t.Context(), s.request()); err == nil {
+		t.Error("the deletion has not failed")
+	}
+	s.expectToken(t, "hf", "one")
+	s.options.Worker = guarded
+	s.restart()
+	s.Clock.Step(time.Minute)
+	s.reconcile(t)
+	s.expectToken(t, "hf", "")
 }

@@ -85,12 +85,7 @@ func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace
 	if err := k.record(ctx, all); err != nil {
 		return err
 	}
-	for _, w := range all {
-		if err := k.write(ctx, worker, w, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return k.writeAll(ctx, worker, all, "")
 }
 
 // clear deletes the objects of a namespace on record that neither jobs nor copies name. While the hub's caches may lag

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,8 +44,33 @@ var shared = stage.Share(func(ctx context.Context, s *stage.Stage) (err error) {
 		return err
 	}
 	s.Cleanup(stage.Run(consented))
-	return errors.Join(s.StartCaches(ctx), s.Connect(remote.Options{Scheme: s.Scheme}), s.Register(ctx))
+	return errors.Join(s.StartCaches(ctx), connect(ctx, s), s.Register(ctx))
 }, string(workerName))
+
+// connect connects to the worker with the rights that a hub has there.
+func connect(ctx context.Context, s *stage.Stage) (err error) {
+	worker := s.Workers[0]
+	for _, folder := range []string{"worker", "worker-dependencies"} {
+		if err := worker.Cluster.ApplyKustomization(ctx, "../../../config/"+folder); err != nil {
+			return err
+		}
+	}
+	account := types.NamespacedName{Namespace: "trainyard-system", Name: "trainyard-hub"}
+	kubeconfig, err := worker.Cluster.ServiceAccountKubeconfig(ctx, account, time.Hour)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return err
+	}
+	if s.Fleet, err = s.StartFleet(remote.Options{Scheme: s.Scheme}); err != nil {
+		return err
+	}
+	s.Fleet.Ensure(workerName, remote.Credentials{Config: config, Fingerprint: "hub"}, worker.ID)
+	worker.Connection, _ = s.Fleet.Get(workerName)
+	return nil
+}
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
@@ -71,7 +97,19 @@ func newScene(t *testing.T) *scene {
 	s.ChangeWorker(t, workerName, func(w *v1alpha1.WorkerCluster) { w.Status.Dependencies = nil })
 	s.restart()
 	s.Clock.Step(time.Minute) // The hub's caches are believed.
+	s.awaitPolicy(t)
 	return s
+}
+
+// awaitPolicy waits until the worker has taken up its policy.
+func (s *scene) awaitPolicy(t *testing.T) {
+	t.Helper()
+	eventually(t, "policy in force", func(g gomega.Gomega) {
+		asHub, err := s.worker.Connection.Client()
+		g.Expect(err).To(gomega.Succeed())
+		without := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "without-a-label"}}
+		g.Expect(asHub.Create(t.Context(), without, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("ValidatingAdmissionPolicy")))
+	})
 }
 
 // makeNamespace makes the scene's namespace on the worker.
@@ -163,9 +201,14 @@ func (s *scene) bring(t *testing.T, d *v1alpha1.Dispatch) []string {
 // reconcile reconciles the scene's namespace, which must not fail.
 func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: s.Namespace}})
+	result, err := s.reconciler.Reconcile(t.Context(), s.request())
 	must(t, err)
 	return result
+}
+
+// request has the scene's namespace reconciled.
+func (s *scene) request() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: s.Namespace}}
 }
 
 // there is the Secret on the worker, nil if there is none.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,9 +37,13 @@ func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, 
 			w.Dependency)})
 		return nil
 	}
-	version, err := k.put(ctx, worker, w.object, sent)
+	if words, err := k.guard(ctx, worker, w.Namespace); err != nil || words != "" {
+		k.note(w.object, there{source: w.source, left: words})
+		return err
+	}
+	version, existed, err := k.put(ctx, worker, w.object, sent)
 	if answer := answers.Of(err); answer == answers.NoRights || answer == answers.Unacceptable {
-		return k.notPut(ctx, worker, w.object, sent, job, err)
+		return k.notPut(ctx, worker, w.object, sent, job, existed, err)
 	}
 	if err != nil {
 		return withoutContents(err, "write %s in namespace %q on worker %q", w.Dependency, w.Namespace, k.Cluster)
@@ -47,89 +52,99 @@ func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, 
 	return nil
 }
 
-// put creates the object, or patches it if it is there and ours.
-func (k *Reconciler) put(ctx context.Context, worker copies.Worker, o object, sent *full) (version client.Preconditions, err error) {
-	if k.knownOf(o).version.UID == nil {
-		created := sent.DeepCopy()
-		err := worker.Create(ctx, created, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+// guard says in words why nothing may be written, empty if the worker's policy is in force: it keeps the hub from objects
+// that are not ours. The worker is asked once, by the creation of an object that the policy refuses, as a dry run.
+func (k *Reconciler) guard(ctx context.Context, worker copies.Worker, namespace string) (string, error) {
+	if k.guarded {
+		return "", nil
+	}
+	without := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: policyName}}
+	err := worker.Create(ctx, without, client.DryRunAll)
+	switch {
+	case isDenied(err):
+		k.guarded = true
+		return "", nil
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return fmt.Sprintf("nothing was brought: the worker lacks the ValidatingAdmissionPolicy %s, which config/worker-dependencies has too", policyName), nil
+	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return forbids, nil
+	}
+	return "", fmt.Errorf("look for the policy %s on worker %q: %w", policyName, k.Cluster, err)
+}
+
+// policyName is the name of the policy of config/worker-dependencies.
+const policyName = "trainyard-dependencies"
+
+// forbids is what is said of a worker that does not grant the rights.
+const forbids = "nothing could be written: the worker forbids it, which grants the rights of config/worker-dependencies if its admin permits it"
+
+// isDenied says whether the policy of config/worker-dependencies has refused a request.
+func isDenied(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policyName+"'")
+}
+
+// put creates the object, or replaces it if it is there. The policy of the worker refuses to replace what is not ours.
+// existed is true if it was there.
+func (k *Reconciler) put(ctx context.Context, worker copies.Worker, o object, sent *full) (version client.Preconditions, existed bool, err error) {
+	whole, known := sent.DeepCopy(), k.knownOf(o).version
+	if known.UID == nil {
+		err := worker.Create(ctx, whole, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 		if !apierrors.IsAlreadyExists(err) {
-			return versionOf(created), err
+			return versionOf(whole), false, err
 		}
+		whole = sent.DeepCopy()
+	} else {
+		whole.SetUID(*known.UID)
 	}
-	changes, err := k.patchOf(sent)
-	if err != nil {
-		return version, err
-	}
-	version, err = k.patch(ctx, worker, o, changes)
-	if apierrors.IsNotFound(err) {
+	err = worker.Update(ctx, whole, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		k.forget(o)
-		return version, requeue.Outdated(fmt.Sprintf("somebody has deleted %s", o.Dependency))
+		return version, true, requeue.Outdated(fmt.Sprintf("somebody has deleted %s", o.Dependency))
 	}
-	return version, err
-}
-
-// patch sends a patch. The worker answers with metadata only.
-func (k *Reconciler) patch(ctx context.Context, worker copies.Worker, o object, changes client.Patch) (client.Preconditions, error) {
-	answer := metadataOf(o.Kind)
-	answer.Namespace, answer.Name = o.Namespace, o.Name
-	err := worker.Patch(ctx, answer, changes, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
-	return versionOf(answer), err
-}
-
-// probe returns the version of the object on the worker if it is ours. Otherwise it returns a version without UID.
-func (k *Reconciler) probe(ctx context.Context, worker copies.Worker, o object) (version client.Preconditions, err error) {
-	test, err := patch([]operation{k.ifOurs()})
-	if err != nil {
-		return version, err
-	}
-	version, err = k.patch(ctx, worker, o, test)
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		return client.Preconditions{}, nil
-	}
-	return version, err
+	return versionOf(whole), true, err
 }
 
 // notPut decides what a refusal of an object means.
-func (k *Reconciler) notPut(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID, refusal error) error {
-	leave := func(format string, args ...any) error {
-		k.note(o, there{source: sent.source, left: fmt.Sprintf("%s %s", o.Dependency, fmt.Sprintf(format, args...))})
-		return nil
-	}
-	if apierrors.IsForbidden(refusal) && !apierrors.HasStatusCause(refusal, "NamespaceTerminating") {
-		return leave("could not be written: the worker forbids it, which grants the rights of config/worker-dependencies if its admin permits it")
-	}
-	version, err := k.probe(ctx, worker, o)
+func (k *Reconciler) notPut(
+	ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID, existed bool, refusal error,
+) error {
 	switch {
-	case err != nil:
-		return withoutContents(err, "look at %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
-	case version.UID == nil && apierrors.IsInvalid(refusal) && k.isThere(ctx, worker, sent):
-		return leave("is on the worker already, and is not this hub's: it is left as it is, and the pods get that")
-	case version.UID == nil || !isImmutable(refusal):
-		return withoutContents(refusal, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
+	case isDenied(refusal):
+		k.foreign(o, sent)
+		return nil
+	case apierrors.IsForbidden(refusal) && !apierrors.HasStatusCause(refusal, corev1.NamespaceTerminatingCause):
+		k.note(o, there{source: sent.source, left: fmt.Sprintf("%s: %s", o.Dependency, forbids)})
+		return nil
+	case existed && isImmutable(refusal):
+		return k.replace(ctx, worker, o, sent, job)
 	}
-	return k.replace(ctx, worker, o, sent, version, job)
+	return withoutContents(refusal, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 }
 
-// isImmutable is true for the refusal of a change of fields that cannot change. An object that cannot be decoded is a fault
-// of the field "patch".
+// foreign notes that an object on the worker is not ours.
+func (k *Reconciler) foreign(o object, sent *full) {
+	k.note(o, there{source: sent.source, left: fmt.Sprintf("%s is on the worker already, and is not this hub's: it is left as it is, and the pods get that",
+		o.Dependency)})
+}
+
+// isImmutable is true for the refusal of a change of fields that cannot change.
 func isImmutable(refusal error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(refusal) || !errors.As(refusal, &status) || status.Status().Details == nil {
 		return false
 	}
-	return !slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool { return cause.Field == "patch" })
-}
-
-// isThere says whether the worker has an object of the name, by a creation that is a dry run.
-func (k *Reconciler) isThere(ctx context.Context, worker copies.Worker, sent *full) bool {
-	return apierrors.IsAlreadyExists(worker.Create(ctx, sent.DeepCopy(), client.DryRunAll))
+	causes := status.Status().Details.Causes
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool { return !strings.Contains(cause.Message, "immutable") })
 }
 
 // replace deletes an object that cannot be changed, and creates it as it is on the hub. While copies of others use it, it
 // leaves it, and refuses the job that needs the new one.
-func (k *Reconciler) replace(
-	ctx context.Context, worker copies.Worker, o object, sent *full, version client.Preconditions, job types.UID,
-) error {
+func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID) error {
+	version := k.knownOf(o).version
+	if isDenied(k.remove(ctx, worker, o, version, client.DryRunAll)) {
+		k.foreign(o, sent)
+		return nil
+	}
 	used, err := k.named(ctx, worker, o.Namespace, job)
 	if err != nil {
 		return err
@@ -143,11 +158,11 @@ func (k *Reconciler) replace(
 		return refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "%s is immutable, and has changed on the hub: running copies on worker %q use "+
 			"the earlier version; when they have ended, the worker can get the newer one", o.Dependency, k.Cluster)
 	}
-	if err := k.deleteVersion(ctx, worker, o, version); err != nil {
+	if err := k.notDeleted(k.remove(ctx, worker, o, version), o); err != nil {
 		return err
 	}
 	k.forget(o)
-	if version, err = k.put(ctx, worker, o, sent); err != nil {
+	if version, _, err = k.put(ctx, worker, o, sent); err != nil {
 		return withoutContents(err, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 	}
 	k.note(o, there{source: sent.source, version: version})
@@ -156,27 +171,29 @@ func (k *Reconciler) replace(
 
 // delete deletes an object on the worker if it is ours.
 func (k *Reconciler) delete(ctx context.Context, worker copies.Worker, o object) error {
-	version := k.knownOf(o).version
-	if version.UID != nil {
-		err := k.deleteVersion(ctx, worker, o, version)
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-	}
-	version, err := k.probe(ctx, worker, o) // Somebody has changed it: perhaps it is not ours any more.
+	words, err := k.guard(ctx, worker, o.Namespace)
 	switch {
+	case apierrors.IsNotFound(err):
+		return nil // The namespace is gone.
 	case err != nil:
-		return k.notDeleted(err, o)
-	case version.UID == nil:
-		return nil
+		return err
+	case words != "":
+		return reconcile.TerminalError(fmt.Errorf("delete %s in namespace %q on worker %q: %s", o.Dependency, o.Namespace, k.Cluster, words))
 	}
-	return k.deleteVersion(ctx, worker, o, version)
+	err = k.remove(ctx, worker, o, k.knownOf(o).version)
+	if isDenied(err) || apierrors.IsConflict(err) {
+		return nil // Another one has its name.
+	}
+	return k.notDeleted(err, o)
 }
 
-func (k *Reconciler) deleteVersion(ctx context.Context, worker copies.Worker, o object, version client.Preconditions) error {
+// remove deletes an object, on the condition of its version if that is known.
+func (k *Reconciler) remove(
+	ctx context.Context, worker copies.Worker, o object, version client.Preconditions, options ...client.DeleteOption,
+) error {
 	onWorker := metadataOf(o.Kind)
 	onWorker.Namespace, onWorker.Name = o.Namespace, o.Name
-	return k.notDeleted(client.IgnoreNotFound(worker.Delete(ctx, onWorker, version)), o)
+	return client.IgnoreNotFound(worker.Delete(ctx, onWorker, append(options, version)...))
 }
 
 // notDeleted adds to the error of a deletion what was to be deleted. Without the right another try does not help, until
@@ -194,11 +211,11 @@ func (k *Reconciler) notDeleted(err error, o object) error {
 }
 
 func versionOf(object client.Object) client.Preconditions {
-	uid, version := object.GetUID(), object.GetResourceVersion()
+	uid := object.GetUID()
 	if uid == "" {
 		return client.Preconditions{}
 	}
-	return client.Preconditions{UID: &uid, ResourceVersion: &version}
+	return client.Preconditions{UID: &uid}
 }
 
 // refused is a refusal in our words. It counts as one by the worker.
