@@ -124,7 +124,7 @@ func TestEndIsFinal(t *testing.T) {
 				t.Errorf("condition Finished is %+v, want it True by %s: %s", condition, v1alpha1.ReasonComplete, test.reason)
 			}
 			if diff := cmp.Diff([]v1alpha1.Attempt{{Attempt: 1, Cluster: workerName, Outcome: v1alpha1.OutcomeComplete, Message: "it is Complete"}},
-				finished.Status.History, cmpopts.IgnoreFields(v1alpha1.Attempt{}, "To")); diff != "" {
+				finished.Status.History, cmpopts.IgnoreFields(v1alpha1.Attempt{}, "To", "FirstRunningTime")); diff != "" {
 				t.Errorf("history (-want +got):\n%s", diff)
 			}
 
