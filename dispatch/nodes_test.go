@@ -239,11 +239,12 @@ func TestWorkerOf(t *testing.T) {
 		},
 		Status: v1alpha1.WorkerClusterStatus{
 			Conditions: []metav1.Condition{{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionTrue}},
+			Trainer:    &v1alpha1.TrainerAPI{Release: "2.3"},
 			Jobs:       3, KubernetesVersion: "v1.36.2", NodeGroups: []v1alpha1.NodeGroup{{Nodes: 1}},
 		},
 	}
 	worker := WorkerOf(cluster, NewNodes(nil), Resources{gpu: 8})
-	if missing := unset(worker, "NotReady", "Queued", "Revision"); len(missing) > 0 {
+	if missing := unset(worker, "NotReady", "Queued", "HasRuntime", "Revision"); len(missing) > 0 {
 		t.Errorf("WorkerOf does not fill in %v: fill it in, or name it in this test if each caller counts it for itself", missing)
 	}
 }
@@ -254,7 +255,7 @@ func TestJobOf(t *testing.T) {
 		UID: "uid", Name: "llm", Namespace: "team",
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 	}
-	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Topology", "Previous", "Excluded", "RequiredRuntime"}
+	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Topology", "Previous", "Excluded", "Fields", "Runtime", "RequiredRuntime"}
 	if missing := unset(JobOf(object, map[string]string{"e": "f"}), added...); len(missing) > 0 {
 		t.Errorf("JobOf does not fill in %v: fill it in, or name it in this test if it is not in the object", missing)
 	}

@@ -327,14 +327,14 @@ func (c *Cluster) answered(request call, code int) {
 		}
 		c.locked.requestErrors[request] = requestError{code: code, since: since}
 	}
-	kind := c.kind(request.resource)
+	kind := kindOf(c.kinds, request.resource)
 	needed := !kind.optional
 	gone := code == 404 && (needed || request.resource == resourceJobSets)
 	if gone {
 		c.locked.apisDue = true
 	}
 	if code == 0 && request.watch && request.resource == resourceTrainJobs {
-		c.watchBegins(listed)
+		watchBegins(c, listed)
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
@@ -348,7 +348,7 @@ func (c *Cluster) answered(request call, code int) {
 }
 
 // watchBegins is called when a watch of TrainJobs begins. listed is true if it begins with a list. The caller holds mu.
-func (c *Cluster) watchBegins(listed bool) {
+func watchBegins(c *Cluster, listed bool) {
 	now := c.opts.Clock.Now()
 	if !listed {
 		c.locked.apisDue = true
@@ -357,11 +357,11 @@ func (c *Cluster) watchBegins(listed bool) {
 	c.locked.jobsWatched = now
 }
 
-// kind returns the row of a resource that the caches hold.
-func (c *Cluster) kind(resource string) cachedKind {
-	for i := range c.kinds {
-		if c.kinds[i].resource == resource {
-			return c.kinds[i]
+// kindOf returns the row of a resource that caches hold.
+func kindOf(kinds []cachedKind, resource string) cachedKind {
+	for i := range kinds {
+		if kinds[i].resource == resource {
+			return kinds[i]
 		}
 	}
 	return cachedKind{}
@@ -371,7 +371,7 @@ func (c *Cluster) kind(resource string) cachedKind {
 const shortestWatch = 5 * time.Minute
 
 // askAPIs has the loop ask again which APIs the worker serves.
-func (c *Cluster) askAPIs() {
+func askAPIs(c *Cluster) {
 	c.mu.Lock()
 	c.locked.apisDue = true
 	c.mu.Unlock()

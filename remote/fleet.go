@@ -70,7 +70,7 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	f.locked.subscriptions = map[*subscription]bool{}
 	opts.Hub.subscribe(func() {
 		for _, cluster := range f.List() {
-			cluster.askAPIs()
+			askAPIs(cluster)
 		}
 	})
 	return f, nil

@@ -71,7 +71,7 @@ func (l *loop) observe() *route {
 	if how != answered || t.pinned == "" || id != t.pinned {
 		return w
 	}
-	if due, changed := l.takeAPIsDue(); due {
+	if due, changed := takeAPIsDue(l); due {
 		if changed {
 			l.prober.settling = settlingReads
 		}
@@ -142,7 +142,7 @@ func (l *loop) takeTarget() target {
 }
 
 // takeAPIsDue says whether to ask which APIs the worker serves, and whether their definition seems to have changed.
-func (l *loop) takeAPIsDue() (due, changed bool) {
+func takeAPIsDue(l *loop) (due, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	due, changed = l.locked.apisDue, l.locked.definitionChanged
@@ -163,7 +163,7 @@ func (l *loop) failedRequests() (denied, stalled []call) {
 	defer l.mu.Unlock()
 	for request, failed := range l.locked.requestErrors {
 		switch {
-		case l.kind(request.resource).optional:
+		case kindOf(l.kinds, request.resource).optional:
 		case failed.code == http.StatusForbidden:
 			denied = append(denied, request)
 		case l.opts.Clock.Since(failed.since) >= l.opts.SyncTimeout:

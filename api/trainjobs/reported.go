@@ -124,5 +124,5 @@ func numberOf(value any, most int64) *int32 {
 	if !is || number < 0 || number > most {
 		return nil
 	}
-	return new(int32(number))
+	return new(int32(number)) //nolint:gosec // It is at most most, which callers take from int32 or a percentage.
 }

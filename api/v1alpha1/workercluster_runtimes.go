@@ -10,11 +10,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type RuntimeState string
 
 const (
-	// RuntimeDiffers: the spec on the worker is not what the worker would make of the hub's spec.
+	// RuntimeDiffers says: the spec on the worker is not what the worker would make of the hub's spec.
 	RuntimeDiffers RuntimeState = "Differs"
-	// RuntimeUnsupported: the worker refuses the hub's spec, because it does not know a field or an admission refuses it.
+	// RuntimeUnsupported says: the worker refuses the hub's spec, because it does not know a field or an admission refuses it.
 	RuntimeUnsupported RuntimeState = "Unsupported"
-	// RuntimeUnknown: the worker does not let the hub compare.
+	// RuntimeUnknown says: the worker does not let the hub compare.
 	RuntimeUnknown RuntimeState = "Unknown"
 )
 

@@ -6,7 +6,6 @@ package dependencies
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,38 +53,23 @@ type Options struct {
 // object is an object of a namespace.
 type object = v1alpha1.PropagatedDependency
 
-// there is what is known of an object on the worker.
-type there struct {
-	// source is the version of the hub's object that was written last, or that could not be written.
-	source string
-	// version has the UID of the object on the worker. It has none if nobody has written the object since the connection.
-	version client.Preconditions
-	// left says why the object was not written, empty if it was.
-	left string
-	// refused says that the object is there in another version, which cannot be changed while it is in use.
-	refused bool
-	at      time.Time
-}
-
 // Reconciler keeps the dependencies on one worker.
 type Reconciler struct {
 	Options
 	started time.Time
 	// turn has a token while somebody writes. Who has put it there may use recorded and guarded.
-	turn chan struct{}
+	turn turn
 	// recorded are the objects on record. Nil: the record has not been read.
 	recorded map[object]bool
 	// guarded is true when the worker's policy has been seen in force.
 	guarded bool
-
-	mu sync.Mutex
-	// known is what is known of the worker, under mu.
-	known map[object]there
+	// known is what is known of the worker.
+	known *memory
 }
 
 // NewReconciler makes the Reconciler of a worker.
 func NewReconciler(options Options) *Reconciler {
-	return &Reconciler{Options: options, started: options.Clock.Now(), turn: make(chan struct{}, 1), known: map[object]there{}}
+	return &Reconciler{Options: options, started: options.Clock.Now(), turn: make(turn, 1), known: newMemory(options.Clock)}
 }
 
 // Bring makes sure that the worker has the objects that a Dispatch names and that may be brought there, as they are on the
@@ -103,13 +87,13 @@ func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []st
 	if words, err := k.closed(ctx, worker, d.Namespace); words != "" || err != nil {
 		return []string{words}, err
 	}
-	if len(k.outdated(wanted)) > 0 {
+	if len(k.known.outdated(wanted)) > 0 {
 		if err := k.bring(ctx, worker, wanted, d.Spec.TrainJob.UID); err != nil {
 			return nil, err
 		}
 	}
 	for _, w := range wanted {
-		if known := k.knownOf(w.object); known.left != "" {
+		if known := k.known.of(w.object); known.left != "" {
 			left = append(left, known.left)
 		}
 	}
@@ -119,16 +103,14 @@ func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []st
 // IsBrought says whether Bring would send no request for a Dispatch.
 func (k *Reconciler) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
-	return err == nil && len(k.outdated(wanted)) == 0
+	return err == nil && len(k.known.outdated(wanted)) == 0
 }
 
 // Doubt forgets what is known of the objects that a Dispatch names, because the worker has refused the copy: somebody may
 // have deleted them there.
 func (k *Reconciler) Doubt(d *v1alpha1.Dispatch) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, dependency := range d.Spec.Dependencies {
-		delete(k.known, object{Namespace: d.Namespace, Dependency: dependency})
+		k.known.forget(object{Namespace: d.Namespace, Dependency: dependency})
 	}
 }
 
@@ -141,11 +123,11 @@ func (k *Reconciler) Settle(d *v1alpha1.Dispatch) {
 
 // bring writes the outdated of the wanted objects, with the turn. job is the TrainJob that needs them.
 func (k *Reconciler) bring(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
-	if !k.take() {
+	if !k.turn.take() {
 		return requeue.Outdated("dependencies are being written to the worker")
 	}
-	defer k.giveBack()
-	outdated := k.outdated(wanted)
+	defer k.turn.giveBack()
+	outdated := k.known.outdated(wanted)
 	if err := k.record(ctx, outdated); err != nil {
 		return err
 	}
@@ -159,41 +141,11 @@ func (k *Reconciler) writeAll(ctx context.Context, worker copies.Worker, all []w
 		if err := k.write(ctx, worker, w, job); err != nil {
 			return err
 		}
-		if k.knownOf(w.object).left != "" {
+		if k.known.of(w.object).left != "" {
 			left = append(left, w.object)
 		}
 	}
 	return k.strike(ctx, left)
-}
-
-func (k *Reconciler) take() bool {
-	select {
-	case k.turn <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (k *Reconciler) giveBack() { <-k.turn }
-
-func (k *Reconciler) knownOf(o object) there {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.known[o]
-}
-
-func (k *Reconciler) note(o object, known there) {
-	known.at = k.Clock.Now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.known[o] = known
-}
-
-func (k *Reconciler) forget(o object) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.known, o)
 }
 
 // wanted is an object that may be brought to the worker, and its version on the hub, as the cache shows it.
@@ -219,16 +171,6 @@ func (k *Reconciler) consented(ctx context.Context, namespace string, dependenci
 		all = append(all, wanted{object{Namespace: namespace, Dependency: dependency}, sourceOf(onHub)})
 	}
 	return all, nil
-}
-
-// outdated returns those of the wanted objects that the worker may lack, or may have in another version.
-func (k *Reconciler) outdated(all []wanted) (outdated []wanted) {
-	for _, w := range all {
-		if known := k.knownOf(w.object); known.source != w.source || known.refused || k.Clock.Since(known.at) > rememberedFor {
-			outdated = append(outdated, w)
-		}
-	}
-	return outdated
 }
 
 // closed says why nothing may be brought into a namespace of the worker, empty if it may.

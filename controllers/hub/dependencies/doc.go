@@ -26,5 +26,5 @@
 // or error. An API server may quote in an answer what it has refused, so nobody may show or log such answers
 // (withoutContents).
 //
-// Reconciler.mu guards what is remembered of the worker. No I/O happens under it.
+// memory.mu guards what is remembered of the worker. No I/O happens under it.
 package dependencies

@@ -22,10 +22,10 @@ func (k *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, nil // Not connected: the next connection brings the namespaces again.
 	}
-	if !k.take() {
+	if !k.turn.take() {
 		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, nil
 	}
-	defer k.giveBack()
+	defer k.turn.giveBack()
 	if err := k.load(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -37,10 +37,10 @@ func (k *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // Recorded returns the namespaces of the objects on record.
 func (k *Reconciler) Recorded(ctx context.Context) (sets.Set[string], error) {
-	if !k.take() {
+	if !k.turn.take() {
 		return nil, requeue.Outdated("dependencies are being written to the worker")
 	}
-	defer k.giveBack()
+	defer k.turn.giveBack()
 	if err := k.load(ctx); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace
 		if err != nil {
 			return err
 		}
-		if known := k.knownOf(o); len(one) > 0 && known.source != one[0].source {
+		if known := k.known.of(o); len(one) > 0 && known.source != one[0].source {
 			all = append(all, one...)
 		}
 	}
@@ -99,7 +99,7 @@ func (k *Reconciler) clear(ctx context.Context, worker copies.Worker, namespace 
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	for _, o := range unneeded { // From here on, Bring waits for the turn.
-		k.note(o, there{version: k.knownOf(o).version})
+		k.known.note(o, there{version: k.known.of(o).version})
 	}
 	if unneeded, err = k.unneeded(ctx, worker, namespace); err != nil {
 		return reconcile.Result{}, err

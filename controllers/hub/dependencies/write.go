@@ -33,12 +33,12 @@ func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, 
 		return err
 	}
 	if sent.isToken {
-		k.note(w.object, there{source: w.source, left: fmt.Sprintf("%s is a token of a ServiceAccount: such a token is never brought to a worker",
+		k.known.note(w.object, there{source: w.source, left: fmt.Sprintf("%s is a token of a ServiceAccount: such a token is never brought to a worker",
 			w.Dependency)})
 		return nil
 	}
 	if words, err := k.guard(ctx, worker, w.Namespace); err != nil || words != "" {
-		k.note(w.object, there{source: w.source, left: words})
+		k.known.note(w.object, there{source: w.source, left: words})
 		return err
 	}
 	version, existed, err := k.put(ctx, worker, w.object, sent)
@@ -48,7 +48,7 @@ func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, 
 	if err != nil {
 		return withoutContents(err, "write %s in namespace %q on worker %q", w.Dependency, w.Namespace, k.Cluster)
 	}
-	k.note(w.object, there{source: sent.source, version: version})
+	k.known.note(w.object, there{source: sent.source, version: version})
 	return nil
 }
 
@@ -86,7 +86,7 @@ func isDenied(err error) bool {
 // put creates the object, or replaces it if it is there. The policy of the worker refuses to replace what is not ours.
 // existed is true if it was there.
 func (k *Reconciler) put(ctx context.Context, worker copies.Worker, o object, sent *full) (version client.Preconditions, existed bool, err error) {
-	whole, known := sent.DeepCopy(), k.knownOf(o).version
+	whole, known := sent.DeepCopy(), k.known.of(o).version
 	if known.UID == nil {
 		err := worker.Create(ctx, whole, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 		if !apierrors.IsAlreadyExists(err) {
@@ -98,7 +98,7 @@ func (k *Reconciler) put(ctx context.Context, worker copies.Worker, o object, se
 	}
 	err = worker.Update(ctx, whole, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		k.forget(o)
+		k.known.forget(o)
 		return version, true, requeue.Outdated(fmt.Sprintf("somebody has deleted %s", o.Dependency))
 	}
 	return versionOf(whole), true, err
@@ -113,7 +113,7 @@ func (k *Reconciler) notPut(
 		k.foreign(o, sent)
 		return nil
 	case apierrors.IsForbidden(refusal) && !apierrors.HasStatusCause(refusal, corev1.NamespaceTerminatingCause):
-		k.note(o, there{source: sent.source, left: fmt.Sprintf("%s: %s", o.Dependency, forbids)})
+		k.known.note(o, there{source: sent.source, left: fmt.Sprintf("%s: %s", o.Dependency, forbids)})
 		return nil
 	case existed && isImmutable(refusal):
 		return k.replace(ctx, worker, o, sent, job)
@@ -123,7 +123,7 @@ func (k *Reconciler) notPut(
 
 // foreign notes that an object on the worker is not ours.
 func (k *Reconciler) foreign(o object, sent *full) {
-	k.note(o, there{source: sent.source, left: fmt.Sprintf("%s is on the worker already, and is not this hub's: it is left as it is, and the pods get that",
+	k.known.note(o, there{source: sent.source, left: fmt.Sprintf("%s is on the worker already, and is not this hub's: it is left as it is, and the pods get that",
 		o.Dependency)})
 }
 
@@ -140,7 +140,7 @@ func isImmutable(refusal error) bool {
 // replace deletes an object that cannot be changed, and creates it as it is on the hub. While copies of others use it, it
 // leaves it, and refuses the job that needs the new one.
 func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID) error {
-	version := k.knownOf(o).version
+	version := k.known.of(o).version
 	if isDenied(k.remove(ctx, worker, o, version, client.DryRunAll)) {
 		k.foreign(o, sent)
 		return nil
@@ -150,7 +150,7 @@ func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object
 		return err
 	}
 	if used.Has(o) || job == "" {
-		k.note(o, there{source: sent.source, version: version, refused: true})
+		k.known.note(o, there{source: sent.source, version: version, refused: true})
 		if job == "" {
 			log.FromContext(ctx).Info("Object cannot be changed while jobs use it", "namespace", o.Namespace, "kind", o.Kind, "name", o.Name)
 			return nil
@@ -161,11 +161,11 @@ func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object
 	if err := k.notDeleted(k.remove(ctx, worker, o, version), o); err != nil {
 		return err
 	}
-	k.forget(o)
+	k.known.forget(o)
 	if version, _, err = k.put(ctx, worker, o, sent); err != nil {
 		return withoutContents(err, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 	}
-	k.note(o, there{source: sent.source, version: version})
+	k.known.note(o, there{source: sent.source, version: version})
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (k *Reconciler) delete(ctx context.Context, worker copies.Worker, o object)
 	case words != "":
 		return reconcile.TerminalError(fmt.Errorf("delete %s in namespace %q on worker %q: %s", o.Dependency, o.Namespace, k.Cluster, words))
 	}
-	err = k.remove(ctx, worker, o, k.knownOf(o).version)
+	err = k.remove(ctx, worker, o, k.known.of(o).version)
 	if isDenied(err) || apierrors.IsConflict(err) {
 		return nil // Another one has its name.
 	}

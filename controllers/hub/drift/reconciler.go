@@ -79,9 +79,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	onWorker := &metav1.PartialObjectMetadata{}
 	onWorker.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(kindOf(key)))
 	switch err := r.Cache.Get(ctx, key, onWorker); {
+	case err == nil:
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("get %s %q from the cache of worker %q: %w", kindOf(key), key.Name, r.Cluster, err)
-	case err != nil:
+	default:
 		r.Shared.states.gone(r.Cluster, key)
 		return reconcile.Result{}, nil
 	}
@@ -109,9 +110,10 @@ func (r *Reconciler) hubVersion(ctx context.Context, key types.NamespacedName) (
 		onHub = &trainer.TrainingRuntime{}
 	}
 	switch err := r.Hub.Get(ctx, key, onHub, client.UnsafeDisableDeepCopy); {
+	case err == nil:
 	case client.IgnoreNotFound(err) != nil:
 		return "", fmt.Errorf("get the hub's %s %q: %w", kindOf(key), key.Name, err)
-	case err != nil:
+	default:
 		r.Shared.specs.forget(key)
 		return onlyOnWorker, nil
 	}

@@ -84,7 +84,7 @@ type jobObservation struct {
 // showReports brings to the status of the Dispatch what the hub TrainJob shows of the run of the copy: the status of the
 // TrainJob goes before the attempt ends.
 func (f *jobObservation) showReports(status *v1alpha1.DispatchStatus, now time.Time) {
-	if !record.JobStays(f.dispatch, f.job) || !record.AttemptOf(f.dispatch).Live() {
+	if !record.JobStays(f.dispatch, f.job) || !record.AttemptOf(f.dispatch).Live() || f.dispatch.DeletionTimestamp != nil {
 		return
 	}
 	if progress := trainjobs.ProgressOf(f.job); progress != nil {

@@ -5,6 +5,7 @@ package mirror_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func TestVariablesWithoutAPlace(t *testing.T) {
 	s.options.Recorder = recorder
 	s.remember(t, &v1alpha1.Checkpoint{URI: "s3://ckpt/1"})
 	s.reconcile(t)
-	want := append(env, variable("TRAINYARD_JOB_UID", string(s.job(t).GetUID())))
+	want := append(slices.Clone(env), variable("TRAINYARD_JOB_UID", string(s.job(t).GetUID())))
 	check.Diff(t, map[string]any{"env": want}, specOf(s.copy(t))["trainer"], "spec.trainer of the copy")
 	s.expectEvent(t, recorder, `Warning VariablesLeftOut The copy on worker "worker" was created without the variables TRAINYARD_ATTEMPT, `+
 		`TRAINYARD_CHECKPOINT_URI, TRAINYARD_CLUSTER: spec.trainer.env may have 128 variables; let the TrainJob have 3 fewer`)

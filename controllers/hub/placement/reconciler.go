@@ -210,7 +210,7 @@ func (r *Reconciler) find(ctx context.Context, request reconcile.Request, seen *
 	end := seen.deadline(why)
 	left, due := end.left(seen.at)
 	if due {
-		if left = r.decider.Starting(); left == 0 {
+		if left = decider.Starting(r.decider); left == 0 {
 			return 0, r.giveUp(ctx, seen, why, end)
 		}
 	}

@@ -293,7 +293,7 @@ func (i *inventories) follow(name v1alpha1.ClusterName, _ remote.Status) {
 	}
 	if delete(i.watched, name); cluster != nil {
 		ofInventory := cluster.Inventory().Subscribe(i.decider.Changed)
-		ofRuntimes := cluster.SubscribeRuntimes(func() { i.decider.RuntimesChanged(name) })
+		ofRuntimes := cluster.SubscribeRuntimes(func() { decider.RuntimesChanged(i.decider, name) })
 		i.watched[name] = watched{cluster, func() { ofInventory(); ofRuntimes() }}
 	}
 }

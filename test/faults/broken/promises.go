@@ -56,8 +56,8 @@ var promises = []promise{
 		name: "hold", words: "A job whose failover is Hold stays on its worker.",
 		edits: []edit{{
 			file: "controllers/hub/failover/job.go",
-			find: "return decision{do: hold, words: holdWords(worker)}",
-			put:  "return decision{do: end, words: holdWords(worker)}",
+			find: "return decision{do: hold, words: holdWords(d)}",
+			put:  "return decision{do: end, words: holdWords(d)}",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultHold"},
 	},

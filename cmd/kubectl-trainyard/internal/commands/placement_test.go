@@ -248,5 +248,5 @@ func TestRetryIsAsked(t *testing.T) {
 		{"cluster": "%s-east", "outcome": "Rejected", "count": 1, "last": "2026-01-01T00:00:00Z"}]}}`, namespace), "status")
 	wantCall(t, start(t, "retry", "waits", "-n", namespace), 0, "trainjob.trainer.kubeflow.org/waits retried: asked again: "+namespace+"-east\n", "")
 	wantCall(t, start(t, "retry", "waits", "-n", namespace, "--as="+namespace+"-user"), 1, "", `cannot patch resource "trainjobs"`)
-	wantCall(t, start(t, "retry"), 1, "", "name a TrainJob: kubectl trainyard retry TRAINJOB...")
+	wantCall(t, start(t, "retry"), 1, "", "name a TrainJob, or several: kubectl trainyard retry TRAINJOB")
 }

@@ -45,7 +45,7 @@ Dispatches.`,
 		ValidArgsFunction: completer{f}.manyJobs,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("name a TrainJob: " + displayName + " retry TRAINJOB...")
+				return errors.New("name a TrainJob, or several: " + displayName + " retry TRAINJOB")
 			}
 			return nil
 		},

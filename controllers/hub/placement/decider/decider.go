@@ -101,9 +101,9 @@ func (d *Decider) Changed() {
 	}
 }
 
-// RuntimesChanged says that a runtime has come or gone on a worker. It matters if the worker does not know all fields of
+// RuntimesChanged says to a Decider that a runtime has come or gone on a worker. It matters if the worker does not know all fields of
 // the hub's runtimes: then the hub's runtime may be one that cannot come there.
-func (d *Decider) RuntimesChanged(worker v1alpha1.ClusterName) {
+func RuntimesChanged(d *Decider, worker v1alpha1.ClusterName) {
 	d.mu.Lock()
 	trainer := d.fleet.object(worker).Status.Trainer
 	matters := trainer != nil && len(trainer.MissingOfRuntimes) > 0

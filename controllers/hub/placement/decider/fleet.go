@@ -294,7 +294,7 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 			unready = cmp.Or(f.losses.why(name), connecting)
 		}
 	}
-	runtimes := f.runtimesOf(name)
+	runtimes := runtimesOf(f, name)
 	last, assigned := f.snapshots[name], f.jobs.count(name)
 	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned &&
 		last.NotReady == unready && last.runtimes == runtimes {
@@ -320,7 +320,7 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 }
 
 // runtimesOf returns what is known of a worker's runtimes beside the status, nil for nothing.
-func (f *fleet) runtimesOf(name v1alpha1.ClusterName) *dispatch.Runtimes {
+func runtimesOf(f *fleet, name v1alpha1.ClusterName) *dispatch.Runtimes {
 	if f.runtimes == nil {
 		return nil
 	}

@@ -38,9 +38,9 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	return s.over
 }
 
-// Starting returns for how long nothing may be decided yet because of the start of this process, zero if its first passes
+// Starting returns for how long a Decider may decide nothing yet because of the start of this process, zero if its first passes
 // are over.
-func (d *Decider) Starting() time.Duration {
+func Starting(d *Decider) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.startup.over {
