@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -80,7 +81,7 @@ func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace
 		return nil
 	}
 	if words, err := k.closed(ctx, worker, namespace); words != "" || err != nil {
-		return ignoreMissing(err) // The namespace comes with the first copy.
+		return client.IgnoreNotFound(err) // The namespace comes with the first copy.
 	}
 	if err := k.record(ctx, all); err != nil {
 		return err

@@ -251,6 +251,3 @@ func withoutContents(err error, format string, args ...any) error {
 		Status: metav1.StatusFailure, Code: from.Code, Reason: from.Reason, Message: words, Details: kept,
 	}}
 }
-
-// ignoreMissing returns nil for an error that says: the namespace is not there.
-func ignoreMissing(err error) error { return client.IgnoreNotFound(err) }
