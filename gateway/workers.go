@@ -316,12 +316,20 @@ func unusable(format string, values ...any) error {
 	return &unusableError{words: fmt.Sprintf(format, values...)}
 }
 
-// unanswered says that a worker does not answer, and what the manager knows about that.
+// unanswered says that a worker does not answer, and what the manager knows about that. What it says of a worker that it
+// does not reach has the worker's address, which is not for users.
 func unanswered(object *v1alpha1.WorkerCluster, timeout time.Duration) error {
-	if ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil && ready.Status != metav1.ConditionTrue {
+	ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady)
+	switch seen := object.Status.LastSeenTime; {
+	case ready == nil || ready.Status == metav1.ConditionTrue:
+		return unusable("worker %q does not answer in %s", object.Name, timeout)
+	case ready.Reason != v1alpha1.ReasonUnreachable:
 		return unusable("worker %q does not answer: %s", object.Name, strings.TrimSpace(ready.Message))
+	case seen == nil:
+		return unusable("worker %q does not answer, and never has", object.Name)
+	default:
+		return unusable("worker %q does not answer: it was last seen at %s", object.Name, seen.UTC().Format(time.RFC3339))
 	}
-	return unusable("worker %q does not answer in %s", object.Name, timeout)
 }
 
 // explain says in words for users why a worker has not answered. The error itself can have addresses.

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -205,5 +207,22 @@ func TestSilentWorkerIsNamed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAddressOfASilentWorker: users read that a worker does not answer and since when, and not its address.
+func TestAddressOfASilentWorker(t *testing.T) {
+	seen := metav1.NewTime(time.Date(2026, 11, 28, 20, 3, 11, 0, time.FixedZone("", 3600)))
+	condition := func(reason string) []metav1.Condition {
+		return []metav1.Condition{{Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionFalse, Reason: reason, Message: "https://192.0.2.1 says no"}}
+	}
+	for want, status := range map[string]v1alpha1.WorkerClusterStatus{
+		`worker "east" does not answer in 2s`:                                     {},
+		`worker "east" does not answer: https://192.0.2.1 says no`:                {Conditions: condition(v1alpha1.ReasonCredentialsNotFound)},
+		`worker "east" does not answer, and never has`:                            {Conditions: condition(v1alpha1.ReasonUnreachable)},
+		`worker "east" does not answer: it was last seen at 2026-11-28T19:03:11Z`: {Conditions: condition(v1alpha1.ReasonUnreachable), LastSeenTime: &seen},
+	} {
+		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: status}
+		check.Equal(t, want, unanswered(worker, 2*time.Second).Error(), "what users read")
 	}
 }

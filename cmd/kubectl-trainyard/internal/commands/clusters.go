@@ -36,9 +36,10 @@ type clustersOptions struct {
 func newClusters(f *Factory, s streams) *cobra.Command {
 	o := clustersOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
-		Use:     "clusters [NAME...]",
-		Aliases: []string{"workers"},
-		Short:   "Print the workers, and what they have free",
+		Use:        "clusters [NAME...]",
+		Aliases:    []string{"workers"},
+		SuggestFor: []string{"list", "get", "nodes", "status"},
+		Short:      "Print the workers, and what they have free",
 		Long: `Print the workers of the hub, with a row for each product of GPUs or other accelerators that they have, and
 for each kind of shares of them, such as MIG slices.
 

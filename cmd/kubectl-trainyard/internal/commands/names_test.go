@@ -116,3 +116,18 @@ func TestWordsOfServersAreShown(t *testing.T) {
 		})
 	}
 }
+
+// A command that does not exist leads to those that may be meant.
+func TestUnknownCommand(t *testing.T) {
+	for argument, want := range map[string]string{
+		"lgos":      "Do you mean logs?",
+		"list":      "Do you mean clusters, queue?",
+		"trainjobs": "Do you mean queue?",
+		"east":      "See 'kubectl trainyard --help'",
+	} {
+		var out bytes.Buffer
+		code := commands.Main(t.Context(), genericiooptions.IOStreams{In: &out, Out: &out, ErrOut: &out}, "kubectl-trainyard", []string{argument})
+		check.Equal(t, 1, code, "exit code of %s", argument)
+		check.Equal(t, fmt.Sprintf("error: unknown command %q for \"kubectl trainyard\"\n%s\n", argument, want), out.String(), "what %s prints", argument)
+	}
+}

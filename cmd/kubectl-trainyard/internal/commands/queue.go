@@ -36,8 +36,9 @@ type queueOptions struct {
 func newQueue(f *Factory, s streams) *cobra.Command {
 	o := queueOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
-		Use:   "queue",
-		Short: "Print the TrainJobs that wait for a worker",
+		Use:        "queue",
+		SuggestFor: []string{"list", "get", "trainjobs", "waiting"},
+		Short:      "Print the TrainJobs that wait for a worker",
 		Long: `Print the TrainJobs that wait for a worker, in the order in which they are looked at: by priority, then by age.
 
 POSITION counts the jobs of all namespaces. Jobs without a position wait for something else than room, such as their runtime, and hold nobody

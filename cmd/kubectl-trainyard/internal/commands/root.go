@@ -65,12 +65,13 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 		Use:               "kubectl-trainyard",
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: displayName},
 		Short:             "Work with TrainJobs",
-		Args:              cobra.NoArgs,
+		Args:              noCommand,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // kubectl has it.
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
@@ -84,6 +85,18 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 		newKubeconfig(f, s), newQueue(f, s), newRetry(f, s), newRuntimes(f, s), newSimulate(f, s), newVersion(s), newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s),
 		newImport(f, s), newJoin(f, s), newLeave(f, s))
 	return root
+}
+
+// noCommand refuses what is no command, and names those that may be meant.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf("See '%s --help'", cmd.CommandPath())
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		hint = fmt.Sprintf("Do you mean %s?", strings.Join(meant, ", "))
+	}
+	return fmt.Errorf("unknown command %q for %q\n%s", args[0], cmd.CommandPath(), hint)
 }
 
 func onlyArg(command string) func(*cobra.Command, []string) error {
