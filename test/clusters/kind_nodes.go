@@ -78,13 +78,9 @@ func (c *Cluster) ServerFromPods() (string, error) {
 // KillNode ends a node of a kind cluster as a power failure does: the kubelet and all containers of the node end at
 // once, and nobody tells the API server. The node object stays.
 func (c *Cluster) KillNode(ctx context.Context, name string) error {
-	k, ok := c.backend.(*kindCluster)
-	if !ok {
-		return fmt.Errorf("node %q cannot be killed: the nodes of cluster %q are simulated", name, c.Name)
-	}
-	all, err := k.provider.ListInternalNodes(k.name)
+	all, err := c.internalNodes()
 	if err != nil {
-		return err
+		return fmt.Errorf("kill node %q: %w", name, err)
 	}
 	for _, node := range all {
 		if node.String() == name {
@@ -95,5 +91,41 @@ func (c *Cluster) KillNode(ctx context.Context, name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("kind cluster %q has no node %q", k.name, name)
+	return fmt.Errorf("kind cluster %q has no node %q", c.Name, name)
+}
+
+// CutFrom drops all packets that come from the nodes of another kind cluster, as a firewall between two sites does.
+// Whatever runs on the nodes of this one goes on. mend lets them through again.
+func (c *Cluster) CutFrom(ctx context.Context, other *Cluster) (mend func(context.Context) error, err error) {
+	here, err := c.internalNodes()
+	if err != nil {
+		return nil, err
+	}
+	there, err := other.internalNodes()
+	if err != nil {
+		return nil, err
+	}
+	each := func(ctx context.Context, change string) (errs error) {
+		for _, node := range here {
+			for _, from := range there {
+				address, _, err := from.IP()
+				if err == nil {
+					err = node.CommandContext(ctx, "iptables", change, "INPUT", "--source", address, "--jump", "DROP").Run()
+				}
+				errs = errors.Join(errs, err)
+			}
+		}
+		return errs
+	}
+	mend = func(ctx context.Context) error { return each(ctx, "--delete") }
+	return mend, each(ctx, "--insert")
+}
+
+// internalNodes returns the nodes of a kind cluster.
+func (c *Cluster) internalNodes() ([]nodes.Node, error) {
+	k, ok := c.backend.(*kindCluster)
+	if !ok {
+		return nil, fmt.Errorf("the nodes of cluster %q are simulated", c.Name)
+	}
+	return k.provider.ListInternalNodes(k.name)
 }

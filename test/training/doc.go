@@ -10,6 +10,9 @@
 // Rank 0 writes checkpoints, and at the start it sends the newest one to the others. The same flags give the same
 // weights, bit by bit, however often the training was interrupted, and on each architecture.
 //
+// In a TrainJob of a DispatchPolicy with checkpoints, rank 0 also adds each step that it has done to the file "steps" of
+// the checkpoints' folder, one a line: the attempt of the TrainJob, and the step.
+//
 // A rank that loses another one exits, as with torchrun: then all ranks exit, and are started again together.
 //
 // Exit codes: 0 after the last step; 143 after SIGTERM or SIGINT; 1 for everything else. Standard error says why.

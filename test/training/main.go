@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -22,6 +24,7 @@ type options struct {
 	master          string // The address of rank 0.
 	steps           int
 	checkpoints     string // The folder.
+	attempt         string // Of the TrainJob, as Trainyard says. Empty: it does not.
 	checkpointEvery int    // Steps.
 	pace            time.Duration
 	rendezvous      time.Duration
@@ -49,12 +52,14 @@ func main() {
 func parse() (options, error) {
 	var o options
 	flag.IntVar(&o.steps, "steps", 200, "how many steps the training has")
-	flag.StringVar(&o.checkpoints, "checkpoint-dir", ".", "the folder of checkpoints")
+	flag.StringVar(&o.checkpoints, "checkpoint-dir", cmp.Or(strings.TrimPrefix(os.Getenv("TRAINYARD_CHECKPOINT_URI"), "file://"), "."),
+		"the folder of checkpoints; by default that of the file URI in TRAINYARD_CHECKPOINT_URI")
 	flag.IntVar(&o.checkpointEvery, "checkpoint-every", 20, "steps between two checkpoints")
 	flag.DurationVar(&o.pace, "pace", 0, "the least time that a step takes")
 	flag.DurationVar(&o.rendezvous, "rendezvous-timeout", 10*time.Minute, "how long to wait for the other ranks at the start")
 	flag.DurationVar(&o.peerTimeout, "peer-timeout", time.Minute, "how long a rank may be silent before it counts as lost")
 	flag.Parse()
+	o.attempt = os.Getenv("TRAINYARD_ATTEMPT")
 	var noWorld, noRank error
 	o.world, noWorld = strconv.Atoi(os.Getenv("PET_NNODES"))
 	o.rank, noRank = strconv.Atoi(os.Getenv("PET_NODE_RANK"))

@@ -82,6 +82,9 @@ func (t *trainer) step(ctx context.Context) error {
 		t.Weights[i] -= float64(learningRate * gradient[i])
 	}
 	t.Step++
+	if err := t.note(); err != nil {
+		return err
+	}
 	if t.Step%t.checkpointEvery == 0 {
 		if err := t.save(); err != nil {
 			return err
@@ -192,6 +195,22 @@ func (t *trainer) save() error {
 	t.saved = t.Step
 	t.log("checkpoint")
 	return nil
+}
+
+// note adds a step that is done to the list of steps, with the attempt that has done it, on rank 0.
+func (t *trainer) note() error {
+	if t.rank != 0 || t.attempt == "" {
+		return nil
+	}
+	if err := os.MkdirAll(t.checkpoints, 0o755); err != nil {
+		return err
+	}
+	list, err := os.OpenFile(filepath.Join(t.checkpoints, "steps"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(list, t.attempt, t.Step)
+	return errors.Join(err, list.Close())
 }
 
 // load reads the checkpoint, if there is one.

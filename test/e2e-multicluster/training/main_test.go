@@ -67,7 +67,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 	stop = func() error { return os.RemoveAll(checkpoints) }
 	y.Yard, err = yard.Start(ctx, yard.Options{
 		Dir:         os.Getenv("E2E_DIR"),
-		Workers:     []yard.Worker{{Name: east}, {Name: west}},
+		Workers:     []yard.Worker{{Name: east, Labels: map[string]string{"region": east}}, {Name: west, Labels: map[string]string{"region": west}}},
 		KindWorkers: map[string]int{east: 1},
 		KindMounts:  map[string]string{checkpoints: onNodes},
 		KindImages:  []string{trainImage},
@@ -90,7 +90,7 @@ func placedOn(t *testing.T, job *trainer.TrainJob, worker string) {
 }
 
 // The settings of toy-train in this test: a step takes at least 100 ms, so a training takes at least a minute.
-const steps = 600
+const allSteps = 600
 
 var (
 	checkpointLine = regexp.MustCompile(`rank=0 .*step=(\d+) checkpoint`)
@@ -252,8 +252,8 @@ func weights(t *testing.T, worker string, job *trainer.TrainJob) string {
 	})
 	text := plugin(t, y.Yard.Workers[worker], "logs", job.Name, "--all-nodes")
 	done := doneLine.FindAllStringSubmatch(text, -1)
-	if len(done) != 2 || done[0][1] == done[1][1] || done[0][3] != strconv.Itoa(steps) || done[0][4] != done[1][4] {
-		t.Fatalf("the log does not say that two ranks have made %d steps and have the same weights:\n%s", steps, text)
+	if len(done) != 2 || done[0][1] == done[1][1] || done[0][3] != strconv.Itoa(allSteps) || done[0][4] != done[1][4] {
+		t.Fatalf("the log does not say that two ranks have made %d steps and have the same weights:\n%s", allSteps, text)
 	}
 	return done[0][4]
 }
