@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
@@ -62,15 +63,32 @@ func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfte
 	s.Logf("stopped %v after the cut", took)
 }
 
+// goesOn waits until the process of a job's second attempt knows where it trained before.
+func (s *scenario) goesOn(job *trainer.TrainJob, from string) {
+	s.Helper()
+	s.Eventually(func(g gomega.Gomega) {
+		pods := w.PodsOf(g, south, job)
+		g.Expect(pods).NotTo(gomega.BeEmpty())
+		g.Expect(pods[0].Spec.Containers[0].Env).To(gomega.ContainElements(
+			corev1.EnvVar{Name: trainjobs.EnvJobUID, Value: string(job.UID)},
+			corev1.EnvVar{Name: trainjobs.EnvAttempt, Value: "2"},
+			corev1.EnvVar{Name: trainjobs.EnvPreviousCluster, Value: from},
+		))
+	})
+}
+
 // The network between hub and worker is cut. The agent stops the job in time. The hub cannot see that, and places the
-// job again after the job must have stopped. When the worker is back, the copy is deleted.
+// job again after the job must have stopped: the next attempt knows where the lost one trained. When the worker is back,
+// the copy is deleted.
 func TestFaultFenced(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("1s"))
 	s.Runs(job, worker, 1)
+	s.Eventually(func(g gomega.Gomega) { g.Expect(w.DispatchOf(g, job).Status.FirstRunningTime).NotTo(gomega.BeNil()) })
 	s.fault(worker, (*links.Link).Blackhole)
 	s.stoppedInTime(job, time.Now(), world.FenceAfter)
 	s.moves(job, worker)
+	s.goesOn(job, worker)
 	s.heal(worker)
 	s.ready(worker)
 	s.cleared(worker, job)

@@ -178,13 +178,13 @@ func (w *World) admit(ctx context.Context, policy *v1alpha1.DispatchPolicy) erro
 	})
 }
 
-// policies prefer cheap workers. There is one for each failover, and one that says nothing about it.
+// policies prefer cheap workers. There is one for each failover, and one that says nothing about it and has checkpoints.
 func policies() []*v1alpha1.DispatchPolicy {
 	scoring := []v1alpha1.Score{{
 		Name: v1alpha1.ScorePrice, Weight: 1, Ceiling: v1alpha1.Prices{yard.GPU: resource.MustParse("100"), corev1.ResourceCPU: resource.MustParse("1")},
 	}}
 	all := []*v1alpha1.DispatchPolicy{{
-		ObjectMeta: metav1.ObjectMeta{Name: "otherwise"}, Spec: v1alpha1.DispatchPolicySpec{Scoring: scoring},
+		ObjectMeta: metav1.ObjectMeta{Name: "otherwise"}, Spec: v1alpha1.DispatchPolicySpec{Scoring: scoring, Checkpoint: &v1alpha1.Checkpointing{}},
 	}}
 	for i, failover := range []v1alpha1.Failover{v1alpha1.FailoverHold, v1alpha1.FailoverFenced, v1alpha1.FailoverImmediate} {
 		policy := &v1alpha1.DispatchPolicy{
