@@ -310,7 +310,7 @@ func TestEqualWorkersShareABurst(t *testing.T) {
 
 // TestScoresOfTheAPI: a policy may name each score that there is, and no other.
 func TestScoresOfTheAPI(t *testing.T) {
-	const path = "../api/v1alpha1/dispatchpolicy_types.go"
+	const path = "../api/v1alpha1/dispatchpolicy_scoring.go"
 	source, err := os.ReadFile(path)
 	check.Must(t, err)
 	enum := regexp.MustCompile(`Enum=(\S+)\ntype ScoreName`).FindStringSubmatch(string(source))
