@@ -22,6 +22,7 @@ const (
 	insufficient
 	unfenceable
 	awayFromHome
+	dataElsewhere
 	fieldUnknown
 	runtimeDiffers
 	inadmissible
@@ -42,7 +43,8 @@ const (
 	ChangedPin
 	// ChangedPolicy says: the policy has to allow the worker.
 	ChangedPolicy
-	// ChangedWorker says: the worker has to be ready, take jobs, or have nodes of another kind or another runtime.
+	// ChangedWorker says: the worker has to be ready, take jobs, list other data, or have nodes of another kind or another
+	// runtime.
 	ChangedWorker
 )
 
@@ -75,7 +77,8 @@ var filterRows = [...]struct {
 				"without the annotation %s it may go elsewhere, and begins anew", f.job.Home, f.job.Claim, v1alpha1.AnnotationCheckpoint)
 		},
 	},
-	fieldUnknown: {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
+	dataElsewhere: {reason: v1alpha1.ReasonDataElsewhere, remedy: ChangedWorker, message: (*filters).dataElsewhere},
+	fieldUnknown:  {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
 	runtimeDiffers: {
 		reason: v1alpha1.ReasonRuntimeDiffers, remedy: ChangedWorker,
 		message: func(f *filters, w *Worker) string { return w.Runtimes.objection(f.job.RequiredRuntime) },
@@ -272,6 +275,8 @@ func (f *filters) open(w *Worker) filterResult {
 	switch {
 	case f.job.Home != "" && f.job.Home != w.Name:
 		return awayFromHome
+	case len(unlisted(w.Data, f.job.Data.required())) > 0:
+		return dataElsewhere
 	case f.job.Grace != nil && f.isUnfenceable(w):
 		return unfenceable
 	}

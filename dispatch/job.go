@@ -54,6 +54,8 @@ type Job struct {
 	Fields []string
 	// Runtime is the job's runtime, if some worker does not know fields of it.
 	Runtime Runtime
+	// Data is what counts of the data that the job reads. nil: nothing.
+	Data *Data `json:",omitempty"`
 	// Topology says which pods belong together. nil: they may run anywhere on a worker.
 	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
@@ -166,6 +168,8 @@ type Worker struct {
 	Price Prices
 	// Pools are the prices of the nodes that the worker can add, by the name of the item of spec.expandable.
 	Pools map[string]PoolPrice
+	// Data is spec.data.
+	Data []v1alpha1.WorkerData
 	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.
 	Assigned, Queued int
 	// Trainer is what the worker's TrainJob API knows.
@@ -193,6 +197,7 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
 		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
 		Trainer:           ptr.Deref(cluster.Status.Trainer, v1alpha1.TrainerAPI{}),
+		Data:              cluster.Spec.Data,
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 		Runtimes: reportedRuntimes(cluster.Status.Runtimes),
 	}

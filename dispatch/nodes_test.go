@@ -236,6 +236,7 @@ func TestWorkerOf(t *testing.T) {
 			Drain: true, Kueue: v1alpha1.WorkerKueue{WorkerQueue: "team"},
 			Price:      v1alpha1.Prices{gpu: resource.MustParse("2")},
 			Expandable: []v1alpha1.ExpandableNodes{{Name: "pool"}},
+			Data:       []v1alpha1.WorkerData{{Prefix: "s3://corpora"}},
 		},
 		Status: v1alpha1.WorkerClusterStatus{
 			Conditions: []metav1.Condition{{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionTrue}},
@@ -255,7 +256,7 @@ func TestJobOf(t *testing.T) {
 		UID: "uid", Name: "llm", Namespace: "team",
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 	}
-	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Topology", "Previous", "Excluded", "Fields", "Runtime", "RequiredRuntime"}
+	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Data", "Topology", "Previous", "Excluded", "Fields", "Runtime", "RequiredRuntime"}
 	if missing := unset(JobOf(object, map[string]string{"e": "f"}), added...); len(missing) > 0 {
 		t.Errorf("JobOf does not fill in %v: fill it in, or name it in this test if it is not in the object", missing)
 	}

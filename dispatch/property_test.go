@@ -123,6 +123,7 @@ type scene struct {
 	policies []Policy
 	workers  []Worker
 	nodes    [][]NodeGroup
+	reads    Reads
 }
 
 func newScene(seed uint64) scene { return newRandom(seed).scene(types.UID(fmt.Sprint(seed))) }
@@ -164,8 +165,16 @@ func (r random) scene(uid types.UID) scene {
 		if r.IntN(8) == 0 {
 			w.NotReady = "Unreachable"
 		}
+		w.Data = r.workerData(3)
 		s.workers = append(s.workers, w)
 	}
+	for range r.IntN(3) {
+		s.reads.Scored = append(s.reads.Scored, r.uri())
+	}
+	if r.IntN(12) == 0 {
+		s.reads.Required = append(s.reads.Required, r.uri())
+	}
+	s.job = s.job.reading(s.workers, s.reads)
 	return s
 }
 
@@ -279,7 +288,7 @@ func TestDecideProperties(t *testing.T) {
 	}
 	for _, reason := range []string{
 		v1alpha1.ReasonPlaced, v1alpha1.ReasonNoWorkers, v1alpha1.ReasonNoFit, v1alpha1.ReasonNameConflict, v1alpha1.ReasonRejected,
-		v1alpha1.ReasonInvalidPin,
+		v1alpha1.ReasonInvalidPin, v1alpha1.ReasonDataNotFound,
 	} {
 		if !reasons[reason] {
 			t.Errorf("no case has the answer %s", reason)

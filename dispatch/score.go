@@ -26,6 +26,8 @@ type Score struct {
 	compares bool
 	// of computes the score of a worker for the policy's setting. The gang is bound to the nodes of the worker.
 	of func(s *scores, setting *v1alpha1.Score, w *Worker) points
+	// says, in explanations, what the score of a worker was computed from. Nil: nothing.
+	says func(s *scores, w *Worker) string
 }
 
 // Scores has all scores, in the order of the enum of v1alpha1.ScoreName. Each is a number from 0 to 100 that follows
@@ -69,6 +71,12 @@ var Scores = []Score{
 		Counts: "100 if the job fits on nodes that are there, else 100 divided by one more than the number of nodes that the " +
 			"worker would add",
 		Use: "weigh nodes that have to be added against the other scores, with `addNodes: ByScore`",
+	},
+	{
+		Name: v1alpha1.ScoreDataLocality, of: locality, says: costs,
+		Counts: "100 less what it costs there to read the [data](#data) of the job, on average over its URIs. Data that the worker does " +
+			"not list costs 100. A job that reads nothing has 100 everywhere.",
+		Use: "bring jobs to their data",
 	},
 }
 
@@ -156,6 +164,9 @@ func (s *scores) message(w *Worker) string {
 		parts[i] = fmt.Sprintf("%s %d", p.Name, s.part(p, w).score())
 		if weight := p.weight(); weight != 1 {
 			parts[i] += fmt.Sprintf(" x%d", weight)
+		}
+		if p.score != nil && p.score.says != nil {
+			parts[i] += " (" + p.score.says(s, w) + ")"
 		}
 	}
 	message := fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))

@@ -103,6 +103,9 @@ func (f *filters) waits(workers []Worker, results []filterResult) (reason, messa
 	if !slices.ContainsFunc(results, func(r filterResult) bool { return r != notReady }) {
 		return v1alpha1.ReasonNoWorkers, "no worker is Ready: " + summary
 	}
+	if message := f.dataNotFound(); message != "" {
+		return v1alpha1.ReasonDataNotFound, message
+	}
 	reason = ""
 	var at v1alpha1.ClusterName
 	defer Blame(&at)

@@ -65,15 +65,25 @@ func CheckpointURI(value string, uid types.UID, namespace string) (string, error
 		return "", errors.New("only $(UID) and $(NAMESPACE) are expanded")
 	case len(uri) > maxURI:
 		return "", fmt.Errorf("must have at most %d bytes when it is expanded", maxURI)
-	case strings.ContainsFunc(uri, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar }):
-		return "", errors.New("must have no white space and no control characters")
+	case strings.ContainsFunc(uri, isBlank):
+		return "", errBlank
 	case err != nil, parsed.Scheme == "", parsed.Opaque != "", parsed.Host == "" && parsed.Path == "":
 		return "", fmt.Errorf("must be a URI such as s3://bucket/checkpoints/$(UID), or %s and the name of a PersistentVolumeClaim",
 			v1alpha1.CheckpointPVC)
 	case hasPassword(parsed):
-		return "", errors.New("must have no password: everybody who may read the TrainJob or its pods reads it; use a Secret")
+		return "", errPassword
 	}
 	return uri, nil
+}
+
+// What no URI of a job may have.
+var (
+	errBlank    = errors.New("must have no white space and no control characters")
+	errPassword = errors.New("must have no password: everybody who may read the TrainJob or its pods reads it; use a Secret")
+)
+
+func isBlank(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }
 
 func hasPassword(uri *url.URL) bool {

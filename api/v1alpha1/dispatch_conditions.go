@@ -138,6 +138,8 @@ const (
 	ReasonGraceTooLong = "GraceTooLong"
 	// ReasonCheckpointElsewhere: the job's checkpoint is in a PersistentVolumeClaim of another worker, on which the job ran.
 	ReasonCheckpointElsewhere = "CheckpointElsewhere"
+	// ReasonDataElsewhere: the worker does not list in its spec.data all data that the job requires.
+	ReasonDataElsewhere = "DataElsewhere"
 	// ReasonNoDomain: no node of the worker has the label of the job's topology, or the job's pods select none that has it.
 	ReasonNoDomain = "NoDomain"
 )

@@ -66,6 +66,11 @@ const (
 	ReasonInvalidTopology = "InvalidTopology"
 	// ReasonInvalidCheckpoint: the job's annotation trainyard.dev/checkpoint names no place, and its policy has checkpoint.
 	ReasonInvalidCheckpoint = "InvalidCheckpoint"
+	// ReasonInvalidData: the job's annotation trainyard.dev/data names no data.
+	ReasonInvalidData = "InvalidData"
+	// ReasonDataNotFound: no WorkerCluster lists in its spec.data all data that the job requires by its annotation
+	// trainyard.dev/data.
+	ReasonDataNotFound = "DataNotFound"
 )
 
 // ReasonKind is the kind of a reason of DispatchPlaced. It says what follows from the reason. A row of PlacedReasons
@@ -172,6 +177,11 @@ var placedReasons = []PlacedReason{
 		Reason: ReasonRuntimeNotFound, Kind: ReasonKindMissing, Review: ReviewSilent,
 		Advice: "create the runtime on the hub, or create the job again with another spec.runtimeRef",
 	},
+	{
+		Reason: ReasonDataNotFound, Kind: ReasonKindMissing,
+		Advice: "ask an admin to list the data in spec.data of the WorkerClusters that are near it, or write preferred= in place of " +
+			"required= into the annotation",
+	},
 	{Reason: ReasonWriteRefused, Kind: ReasonKindMissing},
 	{Reason: ReasonInvalidRuntime, Kind: ReasonKindFault},
 	{Reason: ReasonTooLarge, Kind: ReasonKindFault, Review: ReviewRefuses},
@@ -181,6 +191,7 @@ var placedReasons = []PlacedReason{
 	{Reason: ReasonInvalidPin, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidTopology, Kind: ReasonKindFault},
 	{Reason: ReasonInvalidCheckpoint, Kind: ReasonKindFault},
+	{Reason: ReasonInvalidData, Kind: ReasonKindFault},
 	{Reason: ReasonUnknownCopy, Kind: ReasonKindFault},
 	{Reason: ReasonProtectedNamespace, Kind: ReasonKindFault},
 	{Reason: ReasonAttemptsExhausted, Kind: ReasonKindFault},

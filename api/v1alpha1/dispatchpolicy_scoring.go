@@ -4,7 +4,7 @@
 package v1alpha1
 
 // ScoreName names a score, a number from 0 to 100 for each worker on which a job fits.
-// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky;Preference;AddedNodes
+// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky;Preference;AddedNodes;DataLocality
 type ScoreName string
 
 // The scores.
@@ -29,6 +29,8 @@ const (
 	// ScoreAddedNodes: 100 if the worker has room for the job on nodes that are there, else 100 divided by one more than the
 	// number of nodes that it would add.
 	ScoreAddedNodes ScoreName = "AddedNodes"
+	// ScoreDataLocality: 100 less what it costs there to read the job's data, as WorkerCluster's spec.data says.
+	ScoreDataLocality ScoreName = "DataLocality"
 )
 
 // Score is how much a score counts.

@@ -42,6 +42,10 @@ const AnnotationPriorityClass = "trainyard.dev/priority-class"
 // "preferred=LABEL", with a label of nodes.
 const AnnotationTopology = "trainyard.dev/topology"
 
+// AnnotationData on a hub TrainJob says which data the job reads: "required=URI" or "preferred=URI", or several of them
+// separated by commas.
+const AnnotationData = "trainyard.dev/data"
+
 // AnnotationRetry on a hub TrainJob asks that the workers which have refused the job are asked again at once, and not after
 // their back-off. Each value that differs from the last one is a request, whatever it says. "kubectl trainyard retry" writes
 // the time. The annotation has an effect while the job waits.
@@ -80,7 +84,8 @@ const KeyPrefix = "trainyard.dev/"
 // UserAnnotations returns the annotations under KeyPrefix that users may write on a TrainJob.
 func UserAnnotations() []string {
 	return []string{
-		AnnotationCheckpoint, AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationRetry, AnnotationTopology, AnnotationTTL,
+		AnnotationCheckpoint, AnnotationClusters, AnnotationData, AnnotationDispatch, AnnotationPriorityClass, AnnotationRetry,
+		AnnotationTopology, AnnotationTTL,
 	}
 }
 

@@ -236,6 +236,13 @@ type WorkerClusterSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Expandable []ExpandableNodes `json:"expandable,omitempty"`
+	// data is the data that is near the worker. Policies can score by it (DataLocality), and a job that requires data by the
+	// annotation trainyard.dev/data comes only to workers that list it. Absent: all data is far away.
+	// +optional
+	// +listType=map
+	// +listMapKey=prefix
+	// +kubebuilder:validation:MaxItems=64
+	Data []WorkerData `json:"data,omitempty"`
 }
 
 // WorkerFailover says when a worker counts as lost.

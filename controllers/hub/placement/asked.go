@@ -69,12 +69,16 @@ func circumstancesOf(seen *observation, job *queue.Job, runtime string) string {
 	return digest(things...)
 }
 
-// atWorker returns the labels or annotations of a job that reach its copy, and the pin and the topology, which select
-// workers and nodes.
+// selectsWorkers says whether an annotation of users selects workers or nodes.
+func selectsWorkers(annotation string) bool {
+	return annotation == v1alpha1.AnnotationClusters || annotation == v1alpha1.AnnotationData || annotation == v1alpha1.AnnotationTopology
+}
+
+// atWorker returns the labels or annotations of a job that reach its copy, and those that select workers and nodes.
 func atWorker(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {
-		if key == v1alpha1.AnnotationClusters || key == v1alpha1.AnnotationTopology || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !v1alpha1.IsTrackingName(key) {
+		if selectsWorkers(key) || !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !v1alpha1.IsTrackingName(key) {
 			kept[key] = value
 		}
 	}

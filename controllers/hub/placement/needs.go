@@ -40,6 +40,7 @@ type needs struct {
 	// workerQueues is shared with the watches.
 	workerQueues *workerQueues
 	missing      *missing
+	data         *data
 	demands      *demand.Deriver
 	pods         *podAnswers
 	clock        clock.PassiveClock
@@ -95,6 +96,7 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
 	missing := n.missing.now()
 	missing.SetFields(&job.Job, seen.job, derived)
+	seen.needs.reads, job.Data = derived.Reads, n.data.now().Locate(derived.Reads)
 	if derived.Runtime != "" {
 		job.Counted = &v1alpha1.Counted{
 			Generation: seen.job.GetGeneration(), Digest: trainjobs.Digest(seen.job), Runtime: derived.Runtime,

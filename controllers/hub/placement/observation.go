@@ -69,6 +69,8 @@ type observation struct {
 type need struct {
 	// job is without PodSets if protected, and without exclusions and class if there is any obstacle.
 	job *queue.Job
+	// reads is what Data of the job was made of.
+	reads dispatch.Reads
 	// protected: no job of the namespace is placed.
 	protected bool
 	// unmet says what is wrong with the job's demand, nil if nothing is.

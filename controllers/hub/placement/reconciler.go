@@ -112,7 +112,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		options: options,
 		needs: &needs{
 			hub: options.Hub, protected: options.Protected, policies: Policies{Hub: options.Hub}, demands: demands,
-			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, missing: &missing{}, pods: pods, clock: options.Clock,
+			compiled: compiled{accelerators: options.Accelerators}, workerQueues: &workerQueues{}, missing: &missing{}, data: &data{}, pods: pods, clock: options.Clock,
 		},
 		waiting: newWaiting(options.Clock),
 		writer: &writer{
@@ -143,7 +143,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	}
 	r.admission = &admission{hub: options.Hub, decider: r.decider, waiting: r.waiting, clock: options.Clock}
 	r.questions = &questions{hub: options.Hub, trials: options.Trials, decider: r.decider, pods: pods, announcer: announcer, wake: r.wake}
-	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues, missing: r.needs.missing}
+	r.watches = &watches{decider: r.decider, waiting: r.waiting, wake: r.wake, workerQueues: r.needs.workerQueues, missing: r.needs.missing, data: r.needs.data}
 	return r, nil
 }
 

@@ -52,6 +52,12 @@ func annotationFaults(annotations map[string]string) field.ErrorList {
 			faults = append(faults, field.Invalid(path, record.Cut(value, shownValue), err.Error()))
 		}
 	}
+	if text, annotated := annotations[v1alpha1.AnnotationData]; annotated {
+		if _, err := trainjobs.ParseData(text); err != nil {
+			path := annotationsPath.Key(v1alpha1.AnnotationData)
+			faults = append(faults, field.Invalid(path, record.Cut(text, shownValue), err.Error()))
+		}
+	}
 	if name, named := annotations[v1alpha1.AnnotationPriorityClass]; named {
 		if messages := validation.IsDNS1123Subdomain(name); len(messages) > 0 {
 			faults = append(faults, field.Invalid(annotationsPath.Key(v1alpha1.AnnotationPriorityClass),
@@ -97,7 +103,7 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 	if err := r.needs.observe(ctx, seen); err != nil {
 		return nil, warnings, err
 	}
-	warnings = append(warnings, checkpointWarnings(trainJob, seen.needs.job)...)
+	warnings = slices.Concat(warnings, checkpointWarnings(trainJob, seen.needs.job), dataWarnings(trainJob, seen.needs.job))
 	if obstacle := seen.obstacle(); obstacle != nil {
 		switch v1alpha1.PlacedReasonOf(obstacle.Reason).Review {
 		case v1alpha1.ReviewRefuses:
@@ -115,6 +121,7 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 	if err != nil {
 		return nil, warnings, err
 	}
+	seen.needs.job.Data = dataOf(workers).Locate(seen.needs.reads) // A standby watches no workers.
 	return nil, append(warnings, prospects(seen.needs.job, workers)...), nil
 }
 

@@ -93,10 +93,22 @@ func TestReview(t *testing.T) {
 			reason: "Nobody tells the process.", change: annotated(v1alpha1.AnnotationCheckpoint, "s3://ckpt"),
 			warning: "metadata.annotations[trainyard.dev/checkpoint]: has no effect, because no DispatchPolicy applies to the job",
 		},
+		"BadData": {
+			reason: "Nobody knows how much it matters.", change: annotated(v1alpha1.AnnotationData, "s3://corpora"),
+			fault: `metadata.annotations[trainyard.dev/data]: Invalid value: "s3://corpora": must be required=URI or preferred=URI`,
+		},
+		"DataNowhere": {
+			reason: "An admin may list it.", change: annotated(v1alpha1.AnnotationData, "required=s3://corpora"),
+			warning: "the job waits: no worker lists in spec.data all that the job requires by its annotation trainyard.dev/data: s3://corpora",
+		},
+		"UnscoredData": {
+			reason: "No score brings the job there.", change: annotated(v1alpha1.AnnotationData, "preferred=s3://corpora"),
+			warning: "metadata.annotations[trainyard.dev/data]: what it prefers has no effect, because no DispatchPolicy with the score DataLocality applies",
+		},
 		"Misspelt": {
 			reason: "It has no effect.", change: annotated("trainyard.dev/cluster", "region=east"),
 			warning: `metadata.annotations[trainyard.dev/cluster]: has no effect, because users may write only the annotations ` +
-				`trainyard.dev/checkpoint, trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, ` +
+				`trainyard.dev/checkpoint, trainyard.dev/clusters, trainyard.dev/data, trainyard.dev/dispatch, trainyard.dev/priority-class, ` +
 				`trainyard.dev/retry, trainyard.dev/topology, ` +
 				`trainyard.dev/ttl-seconds-after-finished ` +
 				`under trainyard.dev/; did you mean "trainyard.dev/clusters"?`,

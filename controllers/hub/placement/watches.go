@@ -14,6 +14,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -186,6 +187,7 @@ type watches struct {
 
 	workerQueues *workerQueues
 	missing      *missing
+	data         *data
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -201,14 +203,19 @@ func onEvent(see func(client.Object)) handler.Funcs {
 
 // workers wakes the jobs that a worker has refused: what they need may have changed with the worker.
 func (w *watches) workers() handler.EventHandler {
-	return onEvent(func(worker client.Object) {
-		w.wake(w.decider.RefusedBy(v1alpha1.ClusterName(worker.GetName()))...)
-		seen := worker.(*v1alpha1.WorkerCluster)
-		if queues, missing := w.workerQueues.see(seen), w.missing.see(seen); queues || missing {
+	see := func(worker *v1alpha1.WorkerCluster) {
+		w.wake(w.decider.RefusedBy(v1alpha1.ClusterName(worker.Name))...)
+		queues, missing, data := w.workerQueues.see(worker), w.missing.see(worker), w.data.see(worker)
+		if queues || missing || data {
 			w.wakeAll()
 		}
 		w.decider.Changed()
-	})
+	}
+	events := onEvent(func(worker client.Object) { see(worker.(*v1alpha1.WorkerCluster)) })
+	events.DeleteFunc = func(_ context.Context, e event.DeleteEvent, _ requestQueue) {
+		see(&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: e.Object.GetName()}}) // Nothing of it counts any more.
+	}
+	return events
 }
 
 // runtimes wakes the waiting jobs that name a runtime. Runtimes are users' objects: the jobs of others do not care.

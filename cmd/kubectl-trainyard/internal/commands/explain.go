@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/explanation"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
@@ -109,6 +110,11 @@ func completeObservation(ctx context.Context, h *hub.Hub, observation *explanati
 	}
 	if policies, err := h.Policies(ctx); err == nil {
 		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may. Few policies need them.
-		observation.Policy = policyName(policies, dispatch.JobOf(observation.Job, labels))
+		job := dispatch.JobOf(observation.Job, labels)
+		observation.Policy = policyName(policies, job)
+		policy, _, err := selectPolicy(policies, job)
+		if typed, fault := trainjobs.Typed(observation.Job); err == nil && fault == nil {
+			observation.Data = explanation.Data(typed, policy)
+		}
 	}
 }

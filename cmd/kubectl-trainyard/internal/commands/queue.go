@@ -148,13 +148,18 @@ func policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) f
 	}
 }
 
-// policyName returns the name of a job's policy, or a text that says that there is none.
-func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
+// selectPolicy is dispatch.SelectPolicy.
+func selectPolicy(policies []v1alpha1.DispatchPolicy, job dispatch.Job) (policy *dispatch.Policy, ok bool, err error) {
 	ready := make([]dispatch.Policy, len(policies))
 	for i := range policies {
 		ready[i].DispatchPolicy = &policies[i]
 	}
-	policy, ok, err := dispatch.SelectPolicy(ready, job)
+	return dispatch.SelectPolicy(ready, job)
+}
+
+// policyName returns the name of a job's policy, or a text that says that there is none.
+func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
+	policy, ok, err := selectPolicy(policies, job)
 	switch {
 	case err != nil:
 		return "invalid: " + err.Error()

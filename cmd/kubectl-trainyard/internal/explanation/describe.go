@@ -81,6 +81,7 @@ func head(b *bytes.Buffer, f Observation) {
 	if f.Dispatch != nil {
 		line("Needs", jobs.Needs(f.Dispatch.Spec.PodSets))
 	}
+	line("Data", f.Data)
 	line("Cost", f.cost())
 	line("Age", output.Age(f.Job.GetCreationTimestamp(), f.Now))
 	_ = w.Flush() // It writes to memory.

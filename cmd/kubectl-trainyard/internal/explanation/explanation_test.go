@@ -182,6 +182,30 @@ Needs:        <unknown>
 Age:          60m
 `,
 		},
+		"Data": {
+			reason: "what the job reads, and what would help where no worker has it",
+			observation: explanation.Observation{Job: trainJob(), Policy: "gold", Data: "requires s3://corpora/en", Dispatch: dispatchOf(with(condition(
+				v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonDataNotFound, "no worker lists s3://corpora/en")),
+				func(d *v1alpha1.Dispatch) {
+					d.Status.Explanation = []v1alpha1.ClusterExplanation{{Cluster: "east", Reason: v1alpha1.ReasonDataElsewhere, Message: "no prefix of it"}}
+				})},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Waiting (DataNotFound)
+Message:      no worker lists s3://corpora/en
+To Do:        ask an admin to list the data in spec.data of the WorkerClusters that are near it, or write preferred= in place of required= into the annotation
+Priority:     7
+Policy:       gold
+Needs:        <unknown>
+Data:         requires s3://corpora/en
+Age:          60m
+Workers:
+  WORKER   RESULT          SCORE   MESSAGE
+  east     DataElsewhere   -       no prefix of it
+`,
+		},
 		"Sick": {
 			reason: "how it is, and what to do",
 			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed,

@@ -30,6 +30,8 @@ type Observation struct {
 	Length int
 	// Policy names the job's DispatchPolicy, as far as it is known. It may be empty.
 	Policy string
+	// Data is what the function Data says of the job. It may be empty.
+	Data string
 	// Clusters are the WorkerClusters, as far as the user may read them.
 	Clusters []v1alpha1.WorkerCluster
 	// Warnings are the Events of type Warning about the job, as far as the user may read them.

@@ -37,6 +37,8 @@ type Result struct {
 	Dispatch *v1alpha1.Dispatch
 	// Policy is the name of the job's policy, or empty.
 	Policy string
+	// Data is what explanation.Data says of the job.
+	Data string
 	// Equals are other workers with the chosen worker's score, if the job has no UID that decides between them.
 	Equals []v1alpha1.ClusterName
 	// Before is how many waiting jobs of the hub come before the job.
@@ -94,6 +96,9 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 		return Result{}, err
 	}
 	result := Result{Dispatch: newDispatch(job, trainJob.UID)}
+	if policy, _, err := dispatch.SelectPolicy(w.policies, job); err == nil {
+		result.Data = explanation.Data(trainJob, policy)
+	}
 	if decision == nil {
 		d := dispatch.Decide(job, w.policies, w.workers)
 		decision = &d
@@ -155,6 +160,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		missing.Add(&w.workers[i].Trainer)
 	}
 	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs)
+	job.Data = w.data().Locate(needs.Reads)
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
@@ -168,6 +174,15 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	default:
 		return job, obstacle, nil
 	}
+}
+
+// data says which data is near which workers.
+func (w *world) data() *dispatch.DataMap {
+	near := map[v1alpha1.ClusterName][]v1alpha1.WorkerData{}
+	for i := range w.workers {
+		near[w.workers[i].Name] = w.workers[i].Data
+	}
+	return dispatch.NewDataMap(near)
 }
 
 // runtimeMissing returns an error that names the most similar runtime.
@@ -272,6 +287,10 @@ func (r Result) headline() string {
 	default:
 		fmt.Fprintf(&b, "  Behind:    %d waiting jobs, which come before it and may take the room\n", r.Before)
 	}
-	fmt.Fprintf(&b, "  Needs:     %s\n  Policy:    %s\n  Priority:  %d\n", jobs.Needs(d.Spec.PodSets), output.Or(r.Policy, output.None), d.Spec.Priority)
+	fmt.Fprintf(&b, "  Needs:     %s\n", jobs.Needs(d.Spec.PodSets))
+	if r.Data != "" {
+		fmt.Fprintf(&b, "  Data:      %s\n", r.Data)
+	}
+	fmt.Fprintf(&b, "  Policy:    %s\n  Priority:  %d\n", output.Or(r.Policy, output.None), d.Spec.Priority)
 	return b.String()
 }

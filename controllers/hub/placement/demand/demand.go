@@ -62,6 +62,8 @@ type Demand struct {
 	PriorityClasses []PriorityClass
 	// Topologies are what the pod templates say to Kueue about their topology, in the order of the PodSets.
 	Topologies []PodTopology
+	// Reads are the URIs of the data that the job reads. dispatch.DataMap.Locate makes Data of the job of them.
+	Reads dispatch.Reads
 	// Dependencies are the objects that the pods name, of the kinds that the job's policy brings to workers.
 	Dependencies []v1alpha1.Dependency
 	// dependencies returns Dependencies of some kinds. It may change the JobSet, so it is called at most once.

@@ -26,7 +26,7 @@ type Hub struct {
 }
 
 // Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PodSets, Grace, Claim, topology and priority. The error is as
-// that of Of, or an Obstacle of the job's flavors, checkpoint, topology or classes. The demand is empty if it could not be derived. Pass a copy
+// that of Of, or an Obstacle of the job's flavors, checkpoint, data, topology or classes. The demand is empty if it could not be derived. Pass a copy
 // of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
 	// Package dispatch reports what is wrong with the policies.
@@ -51,6 +51,9 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 		}
 	}
 	if err := checkpoint(job, rules); err != nil {
+		return derived, err
+	}
+	if derived.Reads, err = readsOf(trainJob, rules); err != nil {
 		return derived, err
 	}
 	if job.Topology, err = topologyOf(job.Annotations, derived.Topologies); err != nil {
