@@ -97,6 +97,17 @@ type Domain struct {
 // String returns the domain as a label selector.
 func (d Domain) String() string { return d.Label + "=" + d.Value }
 
+// PatchesField is a field of a TrainJob's spec in which an older Kubeflow Trainer has what runtimePatches say.
+// +kubebuilder:validation:Enum=podTemplateOverrides;podSpecOverrides
+type PatchesField string
+
+const (
+	// PodTemplateOverrides is the field of release 2.1.
+	PodTemplateOverrides PatchesField = "podTemplateOverrides"
+	// PodSpecOverrides is the field of release 2.0.
+	PodSpecOverrides PatchesField = "podSpecOverrides"
+)
+
 // Counted says from what the demand of an attempt was derived. Its copy is made from that, and from nothing else.
 type Counted struct {
 	// generation is the generation of the TrainJob.

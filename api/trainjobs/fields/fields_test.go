@@ -5,14 +5,10 @@ package fields_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs/fields"
 	"github.com/trainyard/trainyard/test/check"
@@ -24,21 +20,7 @@ var releases = []string{clusters.Trainer20, clusters.Trainer21, clusters.Trainer
 // schemaOf reads the schema of a CRD of a release, as an API server publishes it.
 func schemaOf(t *testing.T, release, plural string) *fields.Schema {
 	t.Helper()
-	dir, err := clusters.ReleaseCRDs(t.Context(), release)
-	check.Must(t, err)
-	objects, err := clusters.ReadObjects(filepath.Join(dir, "trainer.kubeflow.org_"+plural+".yaml"))
-	check.Must(t, err)
-	versions, _, err := unstructured.NestedSlice(objects[0].Object, "spec", "versions")
-	check.Must(t, err)
-	schema, _, err := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema")
-	check.Must(t, err)
-	kind, _, err := unstructured.NestedString(objects[0].Object, "spec", "names", "kind")
-	check.Must(t, err)
-	document, err := json.Marshal(map[string]any{
-		"openapi": "3.0.0", "components": map[string]any{"schemas": map[string]any{
-			"io.kubeflow.trainer.v1alpha1." + kind: schema, "io.kubeflow.trainer.v1alpha1." + kind + "List": map[string]any{"type": "object"},
-		}},
-	})
+	document, kind, err := clusters.ReleaseDocument(t.Context(), release, plural)
 	check.Must(t, err)
 	specs, err := fields.Read(bytes.NewReader(document), kind)
 	check.Must(t, err)

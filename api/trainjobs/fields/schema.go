@@ -54,15 +54,16 @@ func (s *Schema) Names() []string {
 	return names
 }
 
-// Has says whether the schema has a field with this path.
-func (s *Schema) Has(path string) bool {
+// At returns the schema of the field with a path, nil if there is none.
+func (s *Schema) At(path string) *Schema {
 	for name := range strings.SplitSeq(path, ".") {
-		if s = s.Field(name); s == nil {
-			return false
-		}
+		s = s.Field(name)
 	}
-	return true
+	return s
 }
+
+// Has says whether the schema has a field with this path.
+func (s *Schema) Has(path string) bool { return s.At(path) != nil }
 
 // Read reads an OpenAPI v3 document, and returns the schemas of the specs of some kinds. It keeps nothing else of the
 // document. A kind that the document does not have is missing in the result.
@@ -261,8 +262,11 @@ func (s *Schema) add(part *Schema) {
 
 // Missing returns the fields of s that other does not know, and the types of scalars that other does not take, sorted.
 // Of a field that is missing, it does not have the fields below.
-func (s *Schema) Missing(other *Schema) []string {
-	missing := s.missing(nil, "", other)
+func (s *Schema) Missing(other *Schema) []string { return s.MissingBelow("", other) }
+
+// MissingBelow is Missing for the schema of the field with a path. It returns whole paths.
+func (s *Schema) MissingBelow(path string, other *Schema) []string {
+	missing := s.missing(nil, path, other)
 	slices.Sort(missing)
 	return missing
 }
