@@ -85,7 +85,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		decision.AddedNodes = int32(min(adds.nodes, math.MaxInt32)) //nolint:gosec // It is not above that.
 	}
 	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) +
-		gang.assumption(best.worker.Nodes))
+		f.translationNote(best.worker) + gang.assumption(best.worker.Nodes))
 	return decision
 }
 
@@ -170,7 +170,8 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 			gang := f.gangOn(j.worker)
 			gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
-			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.domainNote(j.worker)+gang.assumption(j.worker.Nodes))
+			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.domainNote(j.worker)+f.translationNote(j.worker)+
+				gang.assumption(j.worker.Nodes))
 		}
 	}
 	return lines

@@ -8,12 +8,42 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trainyard/trainyard/api/trainjobs/fields"
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// unknownOfJob returns the fields of the job that the worker's TrainJobs do not have.
+// unknownOfJob returns the fields of the job that the worker's TrainJobs do not have, not even in another form if the
+// policy allows that.
 func (f *filters) unknownOfJob(w *Worker) []string {
+	switch {
+	case len(f.job.Fields) == 0:
+		return nil
+	case f.policy.Rules().Skew == v1alpha1.SkewTranslate:
+		return common(f.job.Fields, w.Trainer.Untranslatable)
+	}
 	return common(f.job.Fields, w.Trainer.Missing)
+}
+
+// TranslatedInto returns the field into which the runtimePatches of a job's copy are translated for a worker. Empty: the
+// copy is not translated, because the policy of the job does not allow it, or because it has nothing to translate.
+func TranslatedInto(job *Job, policy *v1alpha1.DispatchPolicy, worker *v1alpha1.TrainerAPI) v1alpha1.PatchesField {
+	if worker == nil || !slices.Contains(job.Fields, translate.Patches) || !slices.Contains(worker.Missing, translate.Patches) ||
+		policy.Rules().Skew != v1alpha1.SkewTranslate {
+		return ""
+	}
+	return translate.Into(worker.Fields)
+}
+
+// translationNote says that the copy on the worker is translated.
+func (f *filters) translationNote(w *Worker) string {
+	if f.policy == nil {
+		return ""
+	}
+	into := TranslatedInto(&f.job, f.policy.DispatchPolicy, &w.Trainer)
+	if into == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the copy says in spec.%s what the job says in spec.%s, which the worker does not have%s", into, translate.Patches, release(w))
 }
 
 // unknownOfRuntime returns the fields of the job's runtime that the worker's runtimes do not have, none if the worker has a
@@ -43,14 +73,19 @@ func common(a, b []string) (both []string) {
 // unknownFields says which fields the worker does not know, and what it has instead.
 func (f *filters) unknownFields(w *Worker) string {
 	var faults []string
-	if unknown := f.unknownOfJob(w); len(unknown) > 0 {
+	unknown := f.unknownOfJob(w)
+	if len(unknown) > 0 {
 		faults = append(faults, "its TrainJobs do not have "+inSpec(unknown))
 	}
 	if unknown := f.unknownOfRuntime(w); len(unknown) > 0 {
 		faults = append(faults, fmt.Sprintf("%s %q uses %s, which its runtimes do not have",
 			f.job.Runtime.Kind, f.job.Runtime.Key.Name, inSpec(unknown)))
 	}
-	return strings.Join(faults, "; ") + instead(w)
+	message := strings.Join(faults, "; ") + instead(w)
+	if len(unknown) > 0 && translate.Into(w.Trainer.Fields) != "" && len(common(f.job.Fields, w.Trainer.Untranslatable)) == 0 {
+		message += "; a DispatchPolicy with skew: Translate lets the copy say it with that"
+	}
+	return message
 }
 
 // inSpec lists fields of a spec.
@@ -64,17 +99,16 @@ func inSpec(paths []string) string {
 
 // instead says which release the worker has, and which field of it does what runtimePatches do.
 func instead(w *Worker) string {
-	var has []string
-	for _, field := range fields.Overrides() {
-		if slices.Contains(w.Trainer.Fields, field) {
-			has = append(has, "spec."+field)
-		}
+	if into := translate.Into(w.Trainer.Fields); into != "" && w.Trainer.Release != "" {
+		return fmt.Sprintf(" (Kubeflow Trainer %s, with spec.%s)", w.Trainer.Release, into)
 	}
-	switch {
-	case w.Trainer.Release == "":
+	return release(w)
+}
+
+// release says which release the worker has.
+func release(w *Worker) string {
+	if w.Trainer.Release == "" {
 		return ""
-	case len(has) == 0:
-		return fmt.Sprintf(" (Kubeflow Trainer %s)", w.Trainer.Release)
 	}
-	return fmt.Sprintf(" (Kubeflow Trainer %s, with %s)", w.Trainer.Release, strings.Join(has, ", "))
+	return fmt.Sprintf(" (Kubeflow Trainer %s)", w.Trainer.Release)
 }

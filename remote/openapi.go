@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/trainjobs/fields"
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -131,6 +132,7 @@ func trainerOf(onHub, onWorker *schemas) Trainer {
 		return found
 	}
 	found.Missing = onHub.trainJob.Missing(onWorker.trainJob)
+	found.Untranslatable = translate.Lacking(onHub.trainJob, onWorker.trainJob)
 	if onHub.runtime != nil && onWorker.runtime != nil {
 		found.MissingOfRuntimes = onHub.runtime.Missing(onWorker.runtime)
 	}

@@ -64,11 +64,14 @@ type Trainer struct {
 	// Missing and MissingOfRuntimes are the fields of TrainJobs and of runtimes that the hub knows and the worker does not,
 	// as Schema.Missing of package fields. Empty also if one of them is not known.
 	Missing, MissingOfRuntimes []string
+	// Untranslatable is what translate.Lacking says of both.
+	Untranslatable []string
 }
 
 func (t *Trainer) same(other *Trainer) bool {
 	return t.Version == other.Version && t.Release == other.Release && slices.Equal(t.Fields, other.Fields) &&
-		slices.Equal(t.Missing, other.Missing) && slices.Equal(t.MissingOfRuntimes, other.MissingOfRuntimes)
+		slices.Equal(t.Missing, other.Missing) && slices.Equal(t.MissingOfRuntimes, other.MissingOfRuntimes) &&
+		slices.Equal(t.Untranslatable, other.Untranslatable)
 }
 
 // Status is what is known of a worker. It is a value: nobody changes its parts.

@@ -8,7 +8,9 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -33,15 +35,7 @@ func DomainPatch(domain v1alpha1.Domain, podSets []v1alpha1.PodSet) *trainer.Run
 // DomainOf returns the domain in which the entry of TopologyManager keeps pods of a copy, and the replicated jobs whose
 // pods they are. nil: there is no such entry.
 func DomainOf(copy *unstructured.Unstructured) (domain *v1alpha1.Domain, jobs []string) {
-	typed, err := Typed(copy)
-	if err != nil {
-		return nil, nil
-	}
-	at := slices.IndexFunc(typed.Spec.RuntimePatches, func(patch trainer.RuntimePatch) bool { return patch.Manager == TopologyManager })
-	if at < 0 {
-		return nil, nil
-	}
-	for _, job := range PatchedJobs(typed.Spec.RuntimePatches[at]) {
+	for _, job := range PatchedJobs(topologyEntry(copy)) {
 		if t := job.Template; t == nil || t.Spec == nil || t.Spec.Template == nil || t.Spec.Template.Spec == nil {
 			continue
 		}
@@ -54,4 +48,23 @@ func DomainOf(copy *unstructured.Unstructured) (domain *v1alpha1.Domain, jobs []
 		return nil, nil
 	}
 	return domain, jobs
+}
+
+// topologyEntry returns the entry of TopologyManager of a copy, translated or not.
+func topologyEntry(copy *unstructured.Unstructured) (entry trainer.RuntimePatch) {
+	patches, _ := Spec(copy)[translate.Patches].([]any)
+	patches = slices.Clip(patches) // The cache owns it.
+	for _, own := range translatedPatches(copy) {
+		patches = append(patches, own)
+	}
+	for _, patch := range patches {
+		if ManagerOf(patch) != TopologyManager {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(patch.(map[string]any), &entry); err != nil {
+			return trainer.RuntimePatch{}
+		}
+		return entry
+	}
+	return entry
 }

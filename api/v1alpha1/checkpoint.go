@@ -25,9 +25,10 @@ const MetricCheckpoint = "checkpoint_step"
 // Checkpointing is what a policy says about jobs that save checkpoints, and whose next attempt goes on from there.
 type Checkpointing struct {
 	// grace is how long the pods of the trainer and of the launcher have to save a checkpoint when they are stopped: their
-	// terminationGracePeriodSeconds, in whole seconds. It is not for pods for which runtime or job say it. Workers need
-	// Kubeflow Trainer 2.3 or an agent. A job with failover Fenced does not go to a worker whose agent could not give its
-	// pods that much: spec.failover.fenceAfter of the WorkerCluster decides. Absent: what Kubernetes gives pods, 30s.
+	// terminationGracePeriodSeconds, in whole seconds. It is not for pods for which runtime or job say it. A job does
+	// not go to a worker without the CRDs of Kubeflow Trainer 2.3. With failover Fenced it does not go to a worker whose agent
+	// could not give its pods that much: spec.failover.fenceAfter of the WorkerCluster decides. Absent: what Kubernetes gives
+	// pods, 30s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="grace must be at least 1s"
 	Grace *metav1.Duration `json:"grace,omitempty"`

@@ -25,6 +25,7 @@ var policyDefaults = DispatchPolicySpec{
 	GiveUpAfter:        &metav1.Duration{}, // For ever.
 	HubFlavors:         HubFlavorsIgnore,
 	Runtime:            RuntimeAny,
+	Skew:               SkewRefuse,
 	UnmanagedJobs:      UnmanagedIgnore,
 	Propagate:          &Propagation{Namespaces: new(true), Runtimes: new(true), PodSecurity: PodSecurityEnforce},
 	Retention:          &metav1.Duration{Duration: time.Hour},
@@ -55,6 +56,7 @@ func (p *DispatchPolicy) Rules() DispatchPolicySpec {
 	rules.GiveUpAfter = cmp.Or(rules.GiveUpAfter, defaults.GiveUpAfter)
 	rules.HubFlavors = cmp.Or(rules.HubFlavors, defaults.HubFlavors)
 	rules.Runtime = cmp.Or(rules.Runtime, defaults.Runtime)
+	rules.Skew = cmp.Or(rules.Skew, defaults.Skew)
 	rules.UnmanagedJobs = cmp.Or(rules.UnmanagedJobs, defaults.UnmanagedJobs)
 	rules.Retention = cmp.Or(rules.Retention, defaults.Retention)
 	rules.Propagate = rules.Propagate.withDefaults()

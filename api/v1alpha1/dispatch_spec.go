@@ -194,6 +194,11 @@ type DispatchSpec struct {
 	// Absent: the policy of the job does not say so.
 	// +optional
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// translatedInto is the field of the copy's spec that says what spec.runtimePatches of the TrainJob say, because the
+	// worker's Kubeflow Trainer is older. Labels and annotations of the JobSet are in spec.labels and spec.annotations then. It
+	// is decided when the job is placed. Absent: nothing is translated.
+	// +optional
+	TranslatedInto PatchesField `json:"translatedInto,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

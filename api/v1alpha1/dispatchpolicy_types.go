@@ -138,6 +138,18 @@ const (
 	RuntimeSame RuntimeRule = "Same"
 )
 
+// SkewRule says what happens to a job that uses a field which the TrainJobs of a worker do not have.
+// +kubebuilder:validation:Enum=Refuse;Translate
+type SkewRule string
+
+const (
+	// SkewRefuse keeps the job off the worker.
+	SkewRefuse SkewRule = "Refuse"
+	// SkewTranslate lets the copy say the same with the fields that the worker has, and keeps the job off the worker if that
+	// is not possible exactly.
+	SkewTranslate SkewRule = "Translate"
+)
+
 // UnmanagedJobs says what happens to new TrainJobs that name no manager.
 // +kubebuilder:validation:Enum=Ignore;Dispatch
 type UnmanagedJobs string
@@ -285,6 +297,12 @@ type DispatchPolicySpec struct {
 	// or to which propagate.runtimes brings the hub's runtime. Absent: Any.
 	// +optional
 	Runtime RuntimeRule `json:"runtime,omitempty"`
+	// skew says what happens to a job that uses a field which the TrainJobs of a worker do not have, because the worker has an
+	// older Kubeflow Trainer than the hub. Refuse: the job does not come to that worker. Translate: the copy says the same with
+	// the fields that the worker has, and the Dispatch says so; if that is not possible exactly, it is as with Refuse. It
+	// counts when the job is placed. Absent: Refuse.
+	// +optional
+	Skew SkewRule `json:"skew,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

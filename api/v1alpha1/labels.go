@@ -112,6 +112,11 @@ const (
 	// AnnotationLaterAttempt is on a copy that the worker's agent does not run because it has seen a later attempt of the
 	// job. It is that attempt. The hub counts on from it.
 	AnnotationLaterAttempt = "trainyard.dev/later-attempt"
+	// AnnotationTranslatedInto is the Dispatch's spec.translatedInto, on a copy.
+	AnnotationTranslatedInto = "trainyard.dev/translated-into"
+	// AnnotationOwnPatches is on a translated copy. It has, as JSON, the entries of runtimePatches that Trainyard has added to
+	// those of the job: the translation does not say whose they are. A hub that finds the copy reads them.
+	AnnotationOwnPatches = "trainyard.dev/own-patches"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
 	// AnnotationSource names the hub's object, and its generation, of which a copy ("<UID>.<generation>") or a propagated

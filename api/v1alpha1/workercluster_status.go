@@ -28,12 +28,20 @@ type TrainerAPI struct {
 	Release string `json:"release,omitempty"`
 	// missing are the fields of a TrainJob's spec that the hub's CRD knows and the worker's does not, as paths, sorted. A
 	// path with a type, such as "trainer.numProcPerNode (string)", is a field of which the worker does not take that type.
-	// A job that uses one of them does not come here.
+	// A job that uses one of them does not come here, unless its policy has skew: Translate.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	Missing []string `json:"missing,omitempty"`
+	// untranslatable are the fields of missing, or parts of them, that cannot be said with other fields of the worker, as
+	// paths, sorted. A job whose policy has skew: Translate does not come here if it uses one of them, instead of those of
+	// missing.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
+	Untranslatable []string `json:"untranslatable,omitempty"`
 	// missingOfRuntimes are such fields of the spec of a TrainingRuntime or ClusterTrainingRuntime. A job whose runtime uses
 	// one of them does not come here, unless the worker has a runtime of its own under that name.
 	// +optional

@@ -1755,6 +1755,11 @@ func (in *TrainerAPI) DeepCopyInto(out *TrainerAPI) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Untranslatable != nil {
+		in, out := &in.Untranslatable, &out.Untranslatable
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.MissingOfRuntimes != nil {
 		in, out := &in.MissingOfRuntimes, &out.MissingOfRuntimes
 		*out = make([]string, len(*in))

@@ -90,10 +90,11 @@ func (w Worker) deleteCopy(
 	return nil
 }
 
-// PatchCopy changes a copy, but only if the copy is still as the caller has read it.
+// PatchCopy changes a copy, but only if the copy is still as the caller has read it. The worker refuses a field that it does
+// not know, such as one that an upgrade of its CRDs has taken out of a translated copy.
 func (w Worker) PatchCopy(ctx context.Context, read, updated *unstructured.Unstructured) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-	if err := w.Patch(ctx, updated, patch, records.FieldOwner); err != nil {
+	if err := w.Patch(ctx, updated, patch, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 		return fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", read.GetNamespace(), read.GetName(), w.Name, err)
 	}
 	return nil

@@ -17,11 +17,6 @@ var releases = []struct{ name, field string }{
 	{"2.0", "podSpecOverrides"},
 }
 
-// Overrides returns the fields of a TrainJob's spec that change what its runtime says of pods. Each release has one.
-func Overrides() []string {
-	return []string{"runtimePatches", "podTemplateOverrides", "podSpecOverrides"}
-}
-
 // Release returns the minor release of the Kubeflow Trainer whose TrainJobs have a spec with this schema, such as "2.1",
 // empty if it is none. A CRD does not say its release, so its fields have to. A release after the newest known one that
 // only adds fields counts as the newest known one.

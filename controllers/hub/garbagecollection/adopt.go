@@ -39,6 +39,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 	found := v1alpha1.DispatchSpec{
 		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority, Checkpoint: trainjobs.CheckpointOf(copy),
+		TranslatedInto: trainjobs.TranslatedInto(copy),
 	}
 	a.fillDemand(ctx, hub.Job, &found)
 	fillDomain(copy, &found)

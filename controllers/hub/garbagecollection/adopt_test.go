@@ -28,6 +28,13 @@ func TestFillDomain(t *testing.T) {
 	check.Diff(t, v1alpha1.DispatchSpec{Domain: &domain, PodSets: placed}, found, "what is put on record")
 	check.Equal(t, 1, len(derived[1].NodeSelector), "the demand of the job is not changed")
 
+	trainjobs.Translate(copy, v1alpha1.PodSpecOverrides)
+	found = v1alpha1.DispatchSpec{PodSets: derived}
+	fillDomain(copy, &found)
+	check.Diff(t, v1alpha1.DispatchSpec{Domain: &domain, PodSets: placed}, found, "what is put on record of a translated copy")
+	check.Equal(t, v1alpha1.PodSpecOverrides, trainjobs.TranslatedInto(copy), "what a translated copy has")
+
+	copy = trainjobs.New()
 	copy.Object["spec"] = map[string]any{"runtimePatches": []any{map[string]any{"manager": "user.dev/own"}}}
 	found = v1alpha1.DispatchSpec{PodSets: derived}
 	fillDomain(copy, &found)

@@ -10,18 +10,17 @@ import (
 	"strconv"
 	"strings"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
-// newCopy builds the copy of job for the Dispatch's current attempt: the spec by newSpec, our labels and annotations, and
-// the job's labels and annotations that do not stay on the hub. Owners and finalizers belong to the hub. policy is the
-// job's, nil if there is none. unsent says which labels and annotations an admin keeps on the hub, nil for no more.
+// newCopy builds the copy of job for the Dispatch's current attempt: the spec in the form that the worker knows, our labels
+// and annotations, and the job's labels and annotations that do not stay on the hub. Owners and finalizers belong to the
+// hub. policy is the job's, nil if there is none. unsent says which labels and annotations an admin keeps on the hub, nil
+// for no more.
 func newCopy(
 	job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy, hubID string,
 	unsent func(key string) bool,
@@ -38,7 +37,10 @@ func newCopy(
 	}
 	copy.SetLabels(merged(own, labels))
 	copy.SetAnnotations(merged(copies.Carried(job.GetAnnotations(), unsent), annotations))
-	copy.Object["spec"] = newSpec(job, dispatch, policy.Rules().HubFlavors == v1alpha1.HubFlavorsPropagate)
+	copy.Object["spec"] = trainjobs.CopySpec(job, &dispatch.Spec, flavorsOf(job, dispatch, policy))
+	if into := dispatch.Spec.TranslatedInto; into != "" {
+		trainjobs.Translate(copy, into)
+	}
 	return copy
 }
 
@@ -61,89 +63,25 @@ func sourceOf(job *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s.%d", job.GetUID(), job.GetGeneration())
 }
 
-// newSpec is the spec that the copy of job is created with. The entry of the hub's Kueue stays on the hub: it names the
-// hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
-// entry says about nodes, beside what the podSets of its Dispatch tolerate without it. Pods that belong together select
-// the domain that the Dispatch names. The process is told what the Dispatch says about checkpoints.
-func newSpec(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, flavors bool) map[string]any {
-	spec := runtime.DeepCopyJSON(trainjobs.Spec(job))
-	if spec == nil {
-		spec = map[string]any{}
-	}
-	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
-	patches, _ := spec[fieldPatches].([]any)
-	patches = sentPatches(patches, flavors, dispatch.Spec.PodSets)
-	for _, patch := range ownPatches(dispatch) {
-		patches = append(patches, patch)
-	}
-	trainjobs.AddCheckpointEnv(spec, &dispatch.Spec)
-	if spec[fieldPatches] = patches; len(patches) == 0 {
-		delete(spec, fieldPatches)
-	}
-	return spec
-}
-
-// ownPatches returns the entries that keep pods in the domain of a Dispatch, and that give pods the grace period of their
-// policy.
-func ownPatches(dispatch *v1alpha1.Dispatch) []map[string]any {
-	var typed []*trainer.RuntimePatch
-	if domain := dispatch.Spec.Domain; domain != nil {
-		typed = append(typed, trainjobs.DomainPatch(*domain, dispatch.Spec.PodSets))
-	}
-	if checkpoint := dispatch.Spec.Checkpoint; checkpoint != nil {
-		typed = append(typed, trainjobs.GracePatch(checkpoint.Grace))
-	}
-	var patches []map[string]any
-	for _, patch := range typed {
-		if patch == nil {
-			continue
-		}
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(patch)
-		if err == nil { // It is made of strings and numbers.
-			patches = append(patches, fields)
-		}
-	}
-	return patches
-}
-
-// sentPatches are the runtimePatches of a job that its copy gets.
-func sentPatches(patches []any, flavors bool, podSets []v1alpha1.PodSet) []any {
-	kueue := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == trainjobs.KueueManager })
-	var nodes map[string]any
-	if flavors && kueue >= 0 {
-		nodes = nodesOfFlavors(patches[kueue], podSets)
-	}
-	sent := slices.DeleteFunc(patches, func(patch any) bool { return trainjobs.StaysOnHub(managerOf(patch)) })
-	if nodes != nil {
-		sent = append(sent, nodes)
-	}
-	return sent
-}
-
-// nodesOfFlavors returns what an entry of Kueue says about nodes, nil for nothing. The tolerations of an entry replace
-// those of the runtime and of the user. So the entry has these too, from the PodSets, which were derived with them.
-func nodesOfFlavors(patch any, podSets []v1alpha1.PodSet) map[string]any {
-	fields, _ := patch.(map[string]any)
-	var entry trainer.RuntimePatch
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &entry); err != nil {
-		return nil // Nor could the demand be derived.
-	}
-	flavors := trainjobs.FlavorsOf(entry)
-	if flavors == nil {
+// flavorsOf returns the entry with the flavors of the hub's Kueue that a new copy gets, nil for none.
+func flavorsOf(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy) map[string]any {
+	if policy.Rules().HubFlavors != v1alpha1.HubFlavorsPropagate {
 		return nil
 	}
-	for _, patched := range trainjobs.PatchedJobs(*flavors) {
-		pod := patched.Template.Spec.Template.Spec
-		at := slices.IndexFunc(podSets, func(set v1alpha1.PodSet) bool { return set.Name == patched.Name })
-		if len(pod.Tolerations) > 0 && at >= 0 {
-			pod.Tolerations = trainjobs.WithTolerations(podSets[at].Tolerations, pod.Tolerations)
-		}
+	return trainjobs.FlavorsEntry(job, dispatch.Spec.PodSets)
+}
+
+// newSpec is the spec that a new copy of a job would have where copy is, with the flavors with which copy was made: they
+// are in a translated copy, and in others they are not compared.
+func newSpec(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, copy *unstructured.Unstructured) map[string]any {
+	into := dispatch.Spec.TranslatedInto
+	if into == "" {
+		return trainjobs.CopySpec(job, &dispatch.Spec, nil)
 	}
-	nodes, err := runtime.DefaultUnstructuredConverter.ToUnstructured(flavors)
-	if err != nil {
-		return nil
-	}
-	return nodes
+	wanted := trainjobs.New()
+	wanted.Object["spec"] = trainjobs.CopySpec(job, &dispatch.Spec, trainjobs.TranslatedFlavors(copy))
+	trainjobs.Translate(wanted, into)
+	return specOf(wanted)
 }
 
 // marks are the labels and annotations by which a copy is recognised, and its agent knows what may be done with it.
@@ -152,6 +90,9 @@ func marks(dispatch *v1alpha1.Dispatch, hubID string) (labels, annotations map[s
 	annotations = map[string]string{v1alpha1.AnnotationAttempt: strconv.Itoa(int(dispatch.Spec.Attempt))}
 	if len(dispatch.Spec.Dependencies) > 0 {
 		annotations[v1alpha1.AnnotationDependencies] = v1alpha1.DependencyNames(dispatch.Spec.Dependencies)
+	}
+	if into := dispatch.Spec.TranslatedInto; into != "" {
+		annotations[v1alpha1.AnnotationTranslatedInto] = string(into)
 	}
 	if dispatch.Spec.Failover != "" {
 		annotations[v1alpha1.AnnotationFailover] = string(dispatch.Spec.Failover)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
@@ -132,10 +133,27 @@ func (c *creator) prepare(ctx context.Context) (*v1alpha1.DispatchPolicy, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.translatable(policy); err != nil {
+		return policy, err
+	}
 	if err := c.propagate(ctx, policy); err != nil {
 		return policy, err
 	}
 	return policy, c.missing(ctx, policy)
+}
+
+// translatable returns a refusal if the copy is to be translated for its worker and cannot be. Placement chooses no such
+// worker, but the policy may give the copy other patches since.
+func (c *creator) translatable(policy *v1alpha1.DispatchPolicy) error {
+	dispatch := c.seen.dispatch
+	if dispatch.Spec.TranslatedInto == "" {
+		return nil
+	}
+	spec := trainjobs.CopySpec(c.seen.job, &dispatch.Spec, flavorsOf(c.seen.job, dispatch, policy))
+	if _, err := translate.Spec(spec, dispatch.Spec.TranslatedInto); err != nil {
+		return refusal(err.Error())
+	}
+	return nil
 }
 
 // ownRefusal is why the manager sends no creation, nil if it sends one.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -26,8 +27,8 @@ const (
 	// kueueManagers is how the names of Kueue's field managers begin. Kueue changes the copies for which it has a
 	// Workload.
 	kueueManagers = "kueue"
-	// fieldPatches is compared manager by manager.
-	fieldPatches = "runtimePatches"
+	// fieldPatches is compared manager by manager. What it is translated into is compared as a whole.
+	fieldPatches = translate.Patches
 )
 
 // edit is what somebody has changed.
@@ -65,7 +66,7 @@ func (e edit) undo(spec map[string]any) {
 
 func undoPatch(spec map[string]any, manager string, value any) {
 	patches, _ := spec[fieldPatches].([]any)
-	at := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == manager })
+	at := slices.IndexFunc(patches, func(patch any) bool { return trainjobs.ManagerOf(patch) == manager })
 	switch {
 	case value == nil:
 		patches = slices.Delete(patches, at, at+1)
@@ -100,7 +101,7 @@ func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
-		manager := managerOf(patch)
+		manager := trainjobs.ManagerOf(patch)
 		recorded := manager == trainjobs.TopologyManager || manager == trainjobs.CheckpointManager
 		if fields, ok := patch.(map[string]any); ok && (recorded || !trainjobs.StaysOnHub(manager)) {
 			fields = maps.Clone(fields)
@@ -109,12 +110,6 @@ func patchesOf(spec map[string]any) map[string]any {
 		}
 	}
 	return byManager
-}
-
-func managerOf(patch any) string {
-	fields, _ := patch.(map[string]any)
-	manager, _ := fields["manager"].(string)
-	return manager
 }
 
 // background is what has to be known to tell an edit from a difference.

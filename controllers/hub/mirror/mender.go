@@ -123,7 +123,7 @@ func (m *mender) restore(ctx context.Context) error {
 	if generation <= 1 || generation == restored.checked {
 		return nil
 	}
-	wanted := newSpec(m.seen.job, m.seen.dispatch, false) // Flavors are not compared.
+	wanted := newSpec(m.seen.job, m.seen.dispatch, m.seen.copy)
 	if sameSpec(wanted, specOf(m.seen.copy)) {
 		restored.checked = generation
 		return nil

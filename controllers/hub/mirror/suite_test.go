@@ -41,7 +41,25 @@ var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
 	return errors.Join(s.Hub.InstallRuntime(ctx), s.Workers[0].InstallRuntime(ctx), s.Connect(remote.Options{Scheme: s.Scheme}))
 }, string(workerName))
 
-func TestMain(m *testing.M) { shared.Main(m) }
+// older has a worker with the CRDs of Kubeflow Trainer 2.1.
+var older = stage.ShareWith(func(ctx context.Context, cleanup func(func() error)) (*stage.Stage, error) {
+	crds, err := clusters.ReleaseCRDs(ctx, clusters.Trainer21)
+	if err != nil {
+		return nil, err
+	}
+	s, err := stage.StartWith(ctx, func(o *clusters.Options) {
+		if o.Name != "hub" {
+			o.CRDs = append([]string{crds}, o.CRDs[1:]...)
+		}
+	}, string(workerName))
+	if err != nil {
+		return nil, err
+	}
+	cleanup(s.Stop)
+	return s, errors.Join(s.Hub.InstallRuntime(ctx), s.Workers[0].InstallRuntime(ctx), s.Connect(remote.Options{Scheme: s.Scheme}))
+})
+
+func TestMain(m *testing.M) { stage.Main(m, shared, older) }
 
 // scene is a job that is placed on the worker, and the mirror that a test calls.
 type scene struct {
@@ -67,12 +85,18 @@ type setting struct {
 	failover v1alpha1.Failover
 	// hubOnly: the worker does not have the job's namespace.
 	hubOnly bool
+	// older: the worker has the CRDs of Kubeflow Trainer 2.1.
+	older bool
 }
 
 // newScene creates a job on the hub and its Dispatch. The worker has the runtime.
 func newScene(t *testing.T, with setting) *scene {
 	t.Helper()
-	all, on := shared.Get(t), []*stage.Server(nil)
+	stages := shared
+	if with.older {
+		stages = older
+	}
+	all, on := stages.Get(t), []*stage.Server(nil)
 	if with.hubOnly {
 		on = append(on, all.Hub)
 	}

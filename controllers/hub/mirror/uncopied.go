@@ -29,6 +29,9 @@ type reported struct {
 // runtimePatches.
 var settable = []string{"activeDeadlineSeconds", "initializer", "trainer"}
 
+// translatedFields are what runtimePatches are translated into.
+var translatedFields = []string{string(v1alpha1.PodTemplateOverrides), string(v1alpha1.PodSpecOverrides), "labels", "annotations"}
+
 // uncopied says once for each generation of the job what the user has changed since the copy was made: a copy keeps
 // the spec with which it was created. The hub's webhook refuses such a change, where it is served.
 func (a *announcer) uncopied() {
@@ -40,7 +43,7 @@ func (a *announcer) uncopied() {
 	if trainjobs.Suspended(a.seen.job) {
 		return // The next copy has the change.
 	}
-	if names := uncopied(newSpec(a.seen.job, a.seen.dispatch, false), specOf(a.seen.copy)); len(names) > 0 {
+	if names := uncopied(newSpec(a.seen.job, a.seen.dispatch, a.seen.copy), specOf(a.seen.copy)); len(names) > 0 {
 		a.record(corev1.EventTypeWarning, "ChangeNotCopied",
 			"The copy on worker %q does not get the change of %s, because it was made before; to bring the change to a new copy, "+
 				"suspend the TrainJob, and resume it", a.cluster, strings.Join(names, ", "))
@@ -63,6 +66,13 @@ func uncopied(wanted, found map[string]any) []string {
 		if differs(want[manager], got[manager]) {
 			names = append(names, edit{path: []string{fieldPatches, manager}}.String())
 		}
+	}
+	// The worker's Kueue may have added something.
+	translated := func(field string) bool {
+		return differs(wanted[field], found[field]) && !isPart(wanted[field], found[field])
+	}
+	if slices.ContainsFunc(translatedFields, translated) {
+		names = append(names, "spec."+fieldPatches)
 	}
 	return names
 }

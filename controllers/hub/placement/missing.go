@@ -29,7 +29,8 @@ func (m *missing) see(worker *v1alpha1.WorkerCluster) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if before := m.byWorker[name]; before == nil && lacks == nil || before != nil && lacks != nil &&
-		slices.Equal(before.Missing, lacks.Missing) && slices.Equal(before.MissingOfRuntimes, lacks.MissingOfRuntimes) {
+		slices.Equal(before.Missing, lacks.Missing) && slices.Equal(before.MissingOfRuntimes, lacks.MissingOfRuntimes) &&
+		slices.Equal(before.Untranslatable, lacks.Untranslatable) {
 		return false
 	}
 	if m.byWorker == nil {

@@ -97,7 +97,8 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 		AddedNodes: grant.Decision.AddedNodes, Checkpoint: checkpointOf(grant.Decision.Policy, job, d),
 		Priority: job.Priority, Counted: job.Counted.DeepCopy(),
 		Failover: failoverOf(grant.Decision.Policy, job, worker), LocalQueue: localQueueOf(grant),
-		Dependencies: slices.Clone(job.Dependencies),
+		Dependencies:   slices.Clone(job.Dependencies),
+		TranslatedInto: dispatch.TranslatedInto(&job.Job, grant.Decision.Policy, worker.Status.Trainer),
 	}, grant.Decision.Message)
 }
 

@@ -41,6 +41,7 @@ func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status)
 	status.Trainer = &v1alpha1.TrainerAPI{
 		Version: record.Cut(trainer.Version, versionLimit), Release: trainer.Release,
 		Fields: withoutLong(trainer.Fields, fieldLimit), Missing: withoutLong(trainer.Missing, pathLimit),
+		Untranslatable:    withoutLong(trainer.Untranslatable, pathLimit),
 		MissingOfRuntimes: withoutLong(trainer.MissingOfRuntimes, pathLimit),
 	}
 }

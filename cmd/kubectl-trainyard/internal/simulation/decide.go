@@ -116,6 +116,7 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 	result.Before = w.waiting.Before(client.ObjectKeyFromObject(result.Dispatch), job.Priority)
 	for i := range w.workers {
 		if w.workers[i].Name == decision.Cluster {
+			result.Dispatch.Spec.TranslatedInto = dispatch.TranslatedInto(&job, decision.Policy, &w.workers[i].Trainer)
 			fleet.Place(&w.workers[i], result.Dispatch.Spec.PodSets)
 		}
 	}
@@ -159,7 +160,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	for i := range w.workers {
 		missing.Add(&w.workers[i].Trainer)
 	}
-	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs)
+	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs, w.policies)
 	job.Data = w.data().Locate(needs.Reads)
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {

@@ -5,7 +5,6 @@ package demand
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -15,11 +14,10 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/trainjobs/fields"
+	"github.com/trainyard/trainyard/api/trainjobs/translate"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 )
-
-const fieldPatches = "runtimePatches"
 
 // mostRuntimes is of how many versions of runtimes the fields are kept.
 const mostRuntimes = 1000
@@ -48,8 +46,8 @@ func (r *runtimeFields) of(version string, spec *trainer.TrainingRuntimeSpec) ([
 	return r.byVersion[version], nil
 }
 
-// Missing are the fields that some worker does not know: status.trainer.missing and missingOfRuntimes of all
-// WorkerClusters, sorted.
+// Missing are the fields that some worker does not know: status.trainer.missing, untranslatable and missingOfRuntimes of
+// all WorkerClusters, sorted.
 type Missing struct {
 	OfJobs, OfRuntimes []string
 }
@@ -59,7 +57,7 @@ func (m *Missing) Add(worker *v1alpha1.TrainerAPI) {
 	if worker == nil {
 		return
 	}
-	m.OfJobs = union(m.OfJobs, worker.Missing)
+	m.OfJobs = union(union(m.OfJobs, worker.Missing), worker.Untranslatable)
 	m.OfRuntimes = union(m.OfRuntimes, worker.MissingOfRuntimes)
 }
 
@@ -72,12 +70,12 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// SetFields sets which of these fields a job has that Fill has filled in. Where all workers know everything, it costs
-// nothing.
-func (m *Missing) SetFields(job *dispatch.Job, object *unstructured.Unstructured, derived Demand) {
+// SetFields sets which of these fields the copy of a job has that Fill has filled in, with all that Trainyard adds to it.
+// Where all workers know everything, it costs nothing.
+func (m *Missing) SetFields(job *dispatch.Job, object *unstructured.Unstructured, derived Demand, policies []dispatch.Policy) {
 	job.Fields, job.Runtime = nil, dispatch.Runtime{}
 	if len(m.OfJobs) > 0 {
-		job.Fields = fields.Unknown(fields.Of(sent(trainjobs.Spec(object), job)), m.OfJobs)
+		job.Fields = fields.Unknown(translate.Fields(copySpec(job, object, policies)), m.OfJobs)
 	}
 	if unknown := fields.Unknown(derived.RuntimeFields, m.OfRuntimes); len(unknown) > 0 {
 		kind, key := trainjobs.RuntimeOf(object)
@@ -85,24 +83,23 @@ func (m *Missing) SetFields(job *dispatch.Job, object *unstructured.Unstructured
 	}
 }
 
-// sent is the spec that a worker gets: without the patches that stay on the hub, and with the patch that keeps the pods in
-// a domain.
-func sent(spec map[string]any, job *dispatch.Job) map[string]any {
-	patches, _ := spec[fieldPatches].([]any)
-	if len(patches) == 0 && job.Topology == nil {
-		return spec
+// copySpec is the spec that the copy of a job has on some worker. The names of worker and domain do not count.
+func copySpec(job *dispatch.Job, object *unstructured.Unstructured, policies []dispatch.Policy) map[string]any {
+	spec := v1alpha1.DispatchSpec{
+		TrainJob: v1alpha1.TrainJobReference{UID: job.UID}, Attempt: 1, Cluster: "any", PodSets: job.PodSets,
 	}
-	patches = slices.DeleteFunc(slices.Clone(patches), func(patch any) bool {
-		entry, _ := patch.(map[string]any)
-		manager, _ := entry["manager"].(string)
-		return trainjobs.StaysOnHub(manager)
-	})
 	if job.Topology != nil {
-		patches = append(patches, map[string]any{"manager": trainjobs.TopologyManager})
+		spec.Domain = &v1alpha1.Domain{Label: job.Topology.Label, Value: "any"}
+		spec.PodSets = job.PodSetsIn(spec.Cluster, spec.Domain)
 	}
-	spec = maps.Clone(spec)
-	if spec[fieldPatches] = patches; len(patches) == 0 {
-		delete(spec, fieldPatches)
+	policy, _, _ := dispatch.SelectPolicy(policies, *job) // Package dispatch reports what is wrong with the policies.
+	rules := policy.Rules()
+	if rules.Checkpoint != nil {
+		spec.Checkpoint = &v1alpha1.Checkpoint{Grace: job.Grace}
 	}
-	return spec
+	var flavors map[string]any
+	if rules.HubFlavors == v1alpha1.HubFlavorsPropagate {
+		flavors = trainjobs.FlavorsEntry(object, spec.PodSets)
+	}
+	return trainjobs.CopySpec(object, &spec, flavors)
 }
