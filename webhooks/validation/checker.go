@@ -21,7 +21,10 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-const ruleTTL = "TTLAnnotation"
+const (
+	ruleTTL        = "TTLAnnotation"
+	ruleTranslated = "Translated"
+)
 
 // NewRuntimes makes the runtime framework of the trainer module.
 type NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
@@ -93,6 +96,18 @@ func TTLResult(job *trainer.TrainJob) Result {
 		found.Warn("metadata.annotations[%s]: has no effect on a TrainJob that another controller manages", v1alpha1.AnnotationTTL)
 	}
 	return found
+}
+
+// TranslatedResult refuses a copy that a hub has translated for an older Kubeflow Trainer: the framework would build it
+// without what the older field says.
+func TranslatedResult(job *trainer.TrainJob) Result {
+	into := job.Annotations[v1alpha1.AnnotationTranslatedInto]
+	if into == "" || trainjobutil.IsManagedByExternalController(job) {
+		return Result{}
+	}
+	return Result{Faults: []Fault{{Rule: ruleTranslated, Err: field.Forbidden(field.NewPath("spec", into),
+		"the worker-agent runs TrainJobs here, and knows only the fields of its own Kubeflow Trainer: install the CRDs of Kubeflow Trainer 2.3, "+
+			"with which nothing has to be translated")}}}
 }
 
 // ChangedTTL checks the TTL of a TrainJob if it has changed.

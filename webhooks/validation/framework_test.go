@@ -13,6 +13,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -103,4 +104,16 @@ func TestListed(t *testing.T) {
 	} {
 		check.Equal(t, want, listed(names, 2), "listed(%q)", names)
 	}
+}
+
+// The agent's framework does not know what the hub has translated for an older Kubeflow Trainer.
+func TestTranslatedCopyIsRefused(t *testing.T) {
+	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTranslatedInto: "podTemplateOverrides"}}}
+	faults := TranslatedResult(job).Faults
+	if len(faults) != 1 || faults[0].Err.Field != "spec.podTemplateOverrides" {
+		t.Errorf("the faults are %v", faults)
+	}
+	job.Spec.ManagedBy = new(v1alpha1.ManagedByMultiKueue)
+	check.Equal(t, 0, len(TranslatedResult(job).Faults), "faults of a job that another controller runs")
+	check.Equal(t, 0, len(TranslatedResult(&trainer.TrainJob{}).Faults), "faults of a job in the agent's form")
 }

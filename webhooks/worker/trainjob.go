@@ -92,6 +92,7 @@ func (v *TrainJobValidator) created(
 	ctx context.Context, job *trainer.TrainJob, on validation.OnMissing,
 ) ([]trainjobs.AdmittedPod, validation.Result, error) {
 	found := validation.TTLResult(job)
+	found.Add(validation.TranslatedResult(job))
 	if kinds := v.checker.KindFaults(job); len(kinds) > 0 {
 		found.Faults = append(found.Faults, kinds...)
 		return nil, found, nil

@@ -32,6 +32,7 @@ import (
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/health"
 )
 
@@ -82,6 +83,11 @@ func (fw *framework) newObjects(ctx context.Context, job *trainer.TrainJob) (obj
 				klog.KObj(job), p)}
 		}
 	}()
+	if into := job.Annotations[v1alpha1.AnnotationTranslatedInto]; into != "" { // It would run with less than it says.
+		return nil, &problem{reason: ReasonBuildFailed, action: "Build", err: fmt.Errorf(
+			"build objects of TrainJob %s: spec.%s is of an older Kubeflow Trainer than the agent's; install the CRDs of Kubeflow Trainer 2.3",
+			klog.KObj(job), into)}
+	}
 	objects, err = fw.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
 	if err == nil {
 		return objects, nil
