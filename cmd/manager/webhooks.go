@@ -53,7 +53,7 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	}
 	hub, err := hubwebhooks.New(ctx, hubwebhooks.Options{
 		ManagedBy: w.options.managedBy, Protected: w.options.protected,
-		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.NewReviewer(w.placer),
+		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.NewReviewer(w.placer, w.dependents.consented),
 		NewRuntimes: newRuntimes,
 	})
 	if err != nil {

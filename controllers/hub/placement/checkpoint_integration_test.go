@@ -105,7 +105,7 @@ func TestReviewOfCheckpoints(t *testing.T) {
 		for i := range variables {
 			job.Spec.Trainer.Env = append(job.Spec.Trainer.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i), Value: "x"})
 		}
-		faults, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
+		faults, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), job)
 		check.Must(t, err)
 		check.Equal(t, "", textOf(faults), "faults")
 		return strings.Join(warnings, "\n")

@@ -123,7 +123,7 @@ func TestDataLocality(t *testing.T) {
 	job := s.Submit(t, "other", reads("preferred=s3://corpora/en"))
 	d, _ := s.reconcile(t, "other")
 	check.Equal(t, west, d.Spec.Cluster, "the worker by another score")
-	_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
+	_, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), job)
 	check.Must(t, err)
 	check.Diff(t, []string{"metadata.annotations[trainyard.dev/data]: what it prefers has no effect, because DispatchPolicy " + policy.Name +
 		", which applies to the job, does not have the score DataLocality in spec.scoring"}, warnings, "warnings")
@@ -146,7 +146,7 @@ func TestReviewOfData(t *testing.T) {
 		worker.Spec.Data = []v1alpha1.WorkerData{{Prefix: "s3://corpora"}}
 	})
 	job := s.Submit(t, "job", reads("required=s3://corpora/en"))
-	_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
+	_, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), job)
 	check.Must(t, err)
 	check.Equal(t, 0, len(warnings), "warnings: %q", warnings)
 }

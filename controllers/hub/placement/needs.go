@@ -96,7 +96,7 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
 	missing := n.missing.now()
 	missing.SetFields(&job.Job, seen.job, derived, job.Policies)
-	seen.needs.reads, job.Data = derived.Reads, n.data.now().Locate(derived.Reads)
+	seen.needs.reads, seen.needs.needed, job.Data = derived.Reads, derived.Needed, n.data.now().Locate(derived.Reads)
 	if derived.Runtime != "" {
 		job.Counted = &v1alpha1.Counted{
 			Generation: seen.job.GetGeneration(), Digest: trainjobs.Digest(seen.job), Runtime: derived.Runtime,

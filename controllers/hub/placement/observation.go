@@ -69,8 +69,9 @@ type observation struct {
 type need struct {
 	// job is without PodSets if protected, and without exclusions and class if there is any obstacle.
 	job *queue.Job
-	// reads is what Data of the job was made of.
-	reads dispatch.Reads
+	// reads is what Data of the job was made of. needed are its Dependencies without which pods do not run.
+	reads  dispatch.Reads
+	needed []v1alpha1.Dependency
 	// protected: no job of the namespace is placed.
 	protected bool
 	// unmet says what is wrong with the job's demand, nil if nothing is.

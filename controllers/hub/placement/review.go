@@ -78,11 +78,14 @@ const (
 type Reviewer struct {
 	hub   client.Reader
 	needs *needs
+	// consented has the metadata of the hub's objects with v1alpha1.LabelPropagate. Nil: nothing is brought to workers.
+	consented client.Reader
 }
 
-// NewReviewer makes a Reviewer that knows what the Reconciler knows of policies, runtimes and classes.
-func NewReviewer(r *Reconciler) Reviewer {
-	return Reviewer{hub: r.options.Hub, needs: r.needs}
+// NewReviewer makes a Reviewer that knows what the Reconciler knows of policies, runtimes and classes. consented has the
+// metadata of the hub's objects that may be brought to workers, nil if the manager brings none.
+func NewReviewer(r *Reconciler, consented client.Reader) Reviewer {
+	return Reviewer{hub: r.options.Hub, needs: r.needs, consented: consented}
 }
 
 // Review says what the hub knows of a job that does not exist yet, or is to be changed. Faults are what can never work.
@@ -104,6 +107,11 @@ func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field
 		return nil, warnings, err
 	}
 	warnings = slices.Concat(warnings, checkpointWarnings(trainJob, seen.needs.job), dataWarnings(trainJob, seen.needs.job))
+	unbrought, err := r.dependencyWarnings(ctx, seen)
+	if err != nil {
+		return nil, warnings, err
+	}
+	warnings = append(warnings, unbrought...)
 	if obstacle := seen.obstacle(); obstacle != nil {
 		switch v1alpha1.PlacedReasonOf(obstacle.Reason).Review {
 		case v1alpha1.ReviewRefuses:

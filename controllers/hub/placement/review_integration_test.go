@@ -132,7 +132,7 @@ func TestReview(t *testing.T) {
 				},
 			}
 			tc.change(job)
-			faults, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), job)
+			faults, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), job)
 			check.Must(t, err)
 			for _, answer := range []struct{ what, got, want string }{
 				{"faults", textOf(faults), tc.fault}, {"warnings", strings.Join(warnings, "\n"), tc.warning},
@@ -151,7 +151,7 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 	s.showNodes(t, east, 1)
 	defer s.showNodes(t, east, 0)
 	s.Submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
-	_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), s.TrainJob(t, "large"))
+	_, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), s.TrainJob(t, "large"))
 	check.Must(t, err)
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %q", warnings)
@@ -169,7 +169,7 @@ func TestReviewOfNodesToAdd(t *testing.T) {
 	for pods, want := range map[int32]string{2: "", 3: `nearest is worker "east": lacks 4 example.com/tpu`} {
 		name := fmt.Sprintf("tpus-%d", pods)
 		s.Submit(t, name, tpus(pods))
-		_, warnings, err := NewReviewer(s.reconciler).Review(t.Context(), s.TrainJob(t, name))
+		_, warnings, err := NewReviewer(s.reconciler, nil).Review(t.Context(), s.TrainJob(t, name))
 		check.Must(t, err)
 		if got := strings.Join(warnings, "\n"); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("the warnings about %d pods are %q, want %q", pods, got, want)
@@ -184,7 +184,7 @@ func TestPlacedOn(t *testing.T) {
 	at := func() v1alpha1.ClusterName {
 		t.Helper()
 		job := s.TrainJob(t, "job")
-		worker, err := NewReviewer(s.reconciler).PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
+		worker, err := NewReviewer(s.reconciler, nil).PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
 		check.Must(t, err)
 		return worker
 	}
@@ -195,7 +195,7 @@ func TestPlacedOn(t *testing.T) {
 	if worker := at(); worker != east && worker != west {
 		t.Errorf("placed: %q", worker)
 	}
-	worker, err := NewReviewer(s.reconciler).PlacedOn(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "job"}, "another")
+	worker, err := NewReviewer(s.reconciler, nil).PlacedOn(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "job"}, "another")
 	if check.Must(t, err); worker != "" {
 		t.Errorf("an earlier job of the name: %q", worker)
 	}

@@ -165,6 +165,47 @@ spec: {managedBy: kueue.x-k8s.io/multikueue, runtimeRef: {name: fails}, trainer:
 	}
 }
 
+// TestSimulateDependencies: simulate says what pods need that the policy of the job brings to workers, and that the hub does not
+// have with consent.
+func TestSimulateDependencies(t *testing.T) {
+	namespace := setUp(t)
+	hubWith(t, namespace)
+	patch(t, policies, "", namespace, `{"spec": {"propagate": {"dependencies": ["Secrets"]}}}`)
+	check.Must(t, world.cluster.Apply(t.Context(), strings.ReplaceAll(`
+apiVersion: v1
+kind: Secret
+metadata: {name: consented, namespace: NS, labels: {trainyard.dev/propagate: "true"}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: private, namespace: NS}
+`, "NS", namespace)))
+	file := filepath.Join(t.TempDir(), "job.yaml")
+	check.Must(t, os.WriteFile(file, []byte(`
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: new}
+spec:
+  managedBy: kueue.x-k8s.io/multikueue
+  runtimeRef: {name: fails}
+  trainer:
+    env:
+    - {name: A, valueFrom: {secretKeyRef: {name: absent, key: token}}}
+    - {name: B, valueFrom: {secretKeyRef: {name: consented, key: token}}}
+    - {name: C, valueFrom: {secretKeyRef: {name: private, key: token}}}
+    - {name: D, valueFrom: {secretKeyRef: {name: unneeded, key: token, optional: true}}}
+`), 0o600))
+	c := start(t, "simulate", "-n", namespace, "-f", file)
+	if code := c.wait(t); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, &c.out, &c.err)
+	}
+	want := fmt.Sprintf(`TrainJob "new": the pods need Secret "absent", Secret "private", and namespace %q of the hub has no such object with the `+
+		"label trainyard.dev/propagate=true: nothing is brought to a worker, which must have it already", namespace)
+	if !strings.Contains(c.err.String(), want) {
+		t.Errorf("stderr is %q, want %q", &c.err, want)
+	}
+}
+
 // TestSimulateFromPrintedWorkers checks that simulate can read the output of clusters, and that nothing is created.
 func TestSimulateFromPrintedWorkers(t *testing.T) {
 	namespace := setUp(t)

@@ -40,6 +40,7 @@ var (
 	jobSets    = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}
 	dispatches = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "dispatches"}
 	workers    = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "workerclusters"}
+	policies   = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "dispatchpolicies"}
 )
 
 // server is a cluster and its clients.

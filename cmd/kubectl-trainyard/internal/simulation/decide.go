@@ -77,6 +77,9 @@ func Run(ctx context.Context, behind client.Client, files *Files, now time.Time)
 		return nil, err
 	}
 	w.now = metav1.NewTime(now)
+	if behind != nil {
+		w.hub = behind
+	}
 	outcome := &Outcome{Clusters: w.clusters}
 	for i, job := range jobs {
 		result, err := w.decide(ctx, job)
@@ -162,6 +165,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	}
 	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs, w.policies)
 	job.Data = w.data().Locate(needs.Reads)
+	w.noteUnbrought(ctx, needs.Needed, &job)
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)

@@ -25,7 +25,9 @@ import (
 )
 
 type world struct {
-	client   client.Client
+	client client.Client
+	// hub is the cluster behind the files, nil if there is none.
+	hub      client.Reader
 	demands  *demand.Deriver
 	clusters []v1alpha1.WorkerCluster
 	workers  []dispatch.Worker

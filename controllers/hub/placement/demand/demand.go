@@ -65,9 +65,10 @@ type Demand struct {
 	// Reads are the URIs of the data that the job reads. dispatch.DataMap.Locate makes Data of the job of them.
 	Reads dispatch.Reads
 	// Dependencies are the objects that the pods name, of the kinds that the job's policy brings to workers.
-	Dependencies []v1alpha1.Dependency
-	// dependencies returns Dependencies of some kinds. It may change the JobSet, so it is called at most once.
-	dependencies func(kinds []v1alpha1.DependencyKind) ([]v1alpha1.Dependency, error)
+	// Needed are those of them without which pods do not run, or images may not be pulled.
+	Dependencies, Needed []v1alpha1.Dependency
+	// dependencies returns Dependencies and Needed of some kinds. It may change the JobSet, so it is called at most once.
+	dependencies func(kinds []v1alpha1.DependencyKind) (named, needed []v1alpha1.Dependency, err error)
 }
 
 // Deriver derives demands.
@@ -151,7 +152,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 		return Demand{}, err
 	}
 	markConcurrent(demand.PodSets, jobSet.ReplicatedJobs)
-	demand.dependencies = func(kinds []v1alpha1.DependencyKind) ([]v1alpha1.Dependency, error) {
+	demand.dependencies = func(kinds []v1alpha1.DependencyKind) (named, needed []v1alpha1.Dependency, err error) {
 		return dependenciesOf(job, info, jobSet, kinds)
 	}
 	return demand, nil

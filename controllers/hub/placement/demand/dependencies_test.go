@@ -5,6 +5,7 @@ package demand
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -87,9 +88,11 @@ func TestDependencies(t *testing.T) {
 			}}
 			demand, err := d.derive(job, spec)
 			check.Must(t, err)
-			found, err := demand.dependencies(test.kinds)
+			found, needed, err := demand.dependencies(test.kinds)
 			check.Equal(t, test.fails, Decision(err) != nil, "it is an obstacle: %v", err)
 			check.Equal(t, test.want, v1alpha1.DependencyNames(found), "the names")
+			optional := func(one v1alpha1.Dependency) bool { return one.Name == "settings" }
+			check.Equal(t, v1alpha1.DependencyNames(slices.DeleteFunc(found, optional)), v1alpha1.DependencyNames(needed), "what pods do not run without")
 		})
 	}
 }

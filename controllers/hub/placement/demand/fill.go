@@ -46,7 +46,7 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 	}
 	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(trainJob, derived.Runtime, rules.Rules())
 	if kinds := rules.Rules().Propagate.Dependencies; len(kinds) > 0 {
-		if derived.Dependencies, err = derived.dependencies(kinds); err != nil {
+		if derived.Dependencies, derived.Needed, err = derived.dependencies(kinds); err != nil {
 			return derived, err
 		}
 	}
