@@ -4,10 +4,9 @@
 package placement
 
 import (
-	"sync"
+	"cmp"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -36,13 +35,7 @@ func init() {
 	metrics.Registry.MustRegister(timeToPlace, jobs, unhealthyJobs)
 }
 
-// census counts Dispatches by worker and phase, and by what keeps them from making progress.
-type census struct {
-	mu sync.Mutex
-	// counted is where each Dispatch is counted, under mu.
-	counted map[types.UID]label
-}
-
+// label is where a Dispatch is counted.
 type label struct {
 	cluster v1alpha1.ClusterName
 	phase   v1alpha1.DispatchPhase
@@ -71,35 +64,27 @@ func troubleOf(d *v1alpha1.Dispatch) string {
 	}
 }
 
-func (c *census) see(d *v1alpha1.Dispatch) {
-	phase := d.Status.Phase
-	if phase == "" {
-		phase = v1alpha1.PhasePending
+// count counts a Dispatch that was before what it is after an event. One of the two may be nil. It remembers nothing of
+// the Dispatches: a hub has many that have finished.
+func count(before, after *v1alpha1.Dispatch) {
+	from, to := labelOf(before), labelOf(after)
+	if before != nil && after != nil && from == to {
+		return
 	}
-	c.move(d.UID, label{d.Spec.Cluster, phase, troubleOf(d)}, true)
-}
-
-func (c *census) lose(d *v1alpha1.Dispatch) {
-	c.move(d.UID, label{}, false)
-}
-
-func (c *census) move(uid types.UID, to label, exists bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if from, ok := c.counted[uid]; ok {
-		if exists && from == to {
-			return
-		}
+	if before != nil {
 		from.add(-1)
-		delete(c.counted, uid)
 	}
-	if exists {
-		if c.counted == nil {
-			c.counted = map[types.UID]label{}
-		}
-		c.counted[uid] = to
+	if after != nil {
 		to.add(1)
 	}
+}
+
+// labelOf is empty for no Dispatch.
+func labelOf(d *v1alpha1.Dispatch) label {
+	if d == nil {
+		return label{}
+	}
+	return label{d.Spec.Cluster, cmp.Or(d.Status.Phase, v1alpha1.PhasePending), troubleOf(d)}
 }
 
 func policyName(policy *v1alpha1.DispatchPolicy) string {

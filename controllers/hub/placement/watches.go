@@ -182,7 +182,6 @@ func workerPredicate() predicate.Predicate {
 type watches struct {
 	decider *decider.Decider
 	waiting *waiting
-	census  census
 	wake    func(jobs ...types.NamespacedName)
 
 	workerQueues *workerQueues
@@ -234,27 +233,28 @@ func (w *watches) wakeAll() { w.wake(w.waiting.after(w.decider.WaitingList())...
 // dispatches tells the decider what Dispatches say. It wakes a job when its Dispatch is gone, waits, or has an attempt
 // that ended.
 func (w *watches) dispatches() handler.EventHandler {
-	see := func(d *v1alpha1.Dispatch) {
-		w.census.see(d)
+	see := func(before, d *v1alpha1.Dispatch) {
+		count(before, d)
 		w.decider.Observe(d)
 		if state := record.StateOf(d); !state.Live() && state != record.Finished {
 			w.wake(client.ObjectKeyFromObject(d))
 		}
 	}
 	lose := func(d *v1alpha1.Dispatch) {
-		w.census.lose(d)
+		count(d, nil)
 		w.waiting.deleted(d)
 		w.decider.Forget(d.Spec.TrainJob.UID, d.Spec.Attempt)
 		w.wake(client.ObjectKeyFromObject(d))
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requestQueue) { see(e.Object.(*v1alpha1.Dispatch)) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requestQueue) { see(nil, e.Object.(*v1alpha1.Dispatch)) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ requestQueue) {
 			before, after := e.ObjectOld.(*v1alpha1.Dispatch), e.ObjectNew.(*v1alpha1.Dispatch)
 			if before.UID != after.UID { // A watch that was away has missed the deletion.
 				lose(before)
+				before = nil
 			}
-			see(after)
+			see(before, after)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ requestQueue) { lose(e.Object.(*v1alpha1.Dispatch)) },
 	}
