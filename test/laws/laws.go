@@ -16,6 +16,7 @@ import (
 // laws hold for every write, whatever kind it is of.
 var laws = []rule{
 	oneWrite, oneJob, attemptNeverFalls, workerMovesAfterEnd, decisionStands, oneCopyAnAttempt, keepsGuard, givenUpHasNoCopy, endsAreFinal, historyGrows,
+	phaseSaysEnd,
 }
 
 // oneWrite: spec and status need two requests, and each transition is one request. So it changes only one of the two.
@@ -137,6 +138,21 @@ func givenUpHasNoCopy(c change) string {
 		return "a job is given up that does not wait"
 	case c.from == record.GivenUp && c.after != nil && c.specChanged():
 		return "the spec has changed after the job was given up"
+	}
+	return ""
+}
+
+// phaseSaysEnd: a manager that starts reads Dispatches of the phase Finished last, so no other may have it, and those that
+// have finished have it from the same write on.
+func phaseSaysEnd(c change) string {
+	if c.after == nil {
+		return ""
+	}
+	switch inPhase := c.after.Status.Phase == v1alpha1.PhaseFinished; {
+	case inPhase && !c.after.IsFinished():
+		return "the phase is Finished, and the Dispatch has not finished"
+	case !inPhase && c.to == record.Finished:
+		return fmt.Sprintf("the Dispatch has finished, and the phase is %q", c.after.Status.Phase)
 	}
 	return ""
 }

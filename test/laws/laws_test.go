@@ -100,8 +100,19 @@ func ends(outcome v1alpha1.Outcome) edit {
 func finishes(outcome v1alpha1.Outcome) edit {
 	return func(d *v1alpha1.Dispatch) {
 		copied("copy")(d)
-		set(v1alpha1.DispatchFinished, "True", string(outcome))(d)
+		inEnd(string(outcome))(d)
 		remembered(outcome)(d)
+	}
+}
+
+func phase(phase v1alpha1.DispatchPhase) edit {
+	return func(d *v1alpha1.Dispatch) { d.Status.Phase = phase }
+}
+
+func inEnd(reason string) edit {
+	return func(d *v1alpha1.Dispatch) {
+		d.Status.Phase = v1alpha1.PhaseFinished
+		set(v1alpha1.DispatchFinished, "True", reason)(d)
 	}
 }
 
@@ -163,7 +174,7 @@ func steps() map[string]step {
 		"Leaving Leaving adopted":          {leaving, but(leaving, found)},
 		"Waiting None":                     {waiting, nil},
 		"Waiting GivenUp":                  {waiting, givenUp},
-		"GivenUp Finished":                 {givenUp, but(givenUp, set(v1alpha1.DispatchFinished, "True", v1alpha1.ReasonGivenUp))},
+		"GivenUp Finished":                 {givenUp, but(givenUp, inEnd(v1alpha1.ReasonGivenUp))},
 		"GivenUp None":                     {givenUp, nil},
 		"GivenUp Leaving":                  {givenUp, but(givenUp, deleted)},
 		"Waiting Leaving":                  {waiting, but(waiting, deleted)},
@@ -350,7 +361,12 @@ func TestCheckRefuses(t *testing.T) {
 		"EndTakenBack":           {"an end is final", done, running, "the status has changed after the end"},
 		"EvictsTheEnded":         {"an end is final", done, but(done, preempt), "the spec has changed after the end"},
 		"FinishesLeaving":        {"the copy is being deleted", leaving, but(leaving, finishes(v1alpha1.OutcomeComplete)), "after the end"},
-		"EndedTwice":             {"one end, one entry", over1, but(over1, remembered(v1alpha1.OutcomeCopyDeleted)), "the history has changed"},
+		"InPhaseFinished":        {"a start would read it last", running, but(running, phase(v1alpha1.PhaseFinished)), "the phase is Finished"},
+		"FinishedInPhaseRunning": {
+			"a start would read it first", running, but(running, finishes(v1alpha1.OutcomeComplete), phase(v1alpha1.PhaseRunning)),
+			"the Dispatch has finished, and the phase",
+		},
+		"EndedTwice": {"one end, one entry", over1, but(over1, remembered(v1alpha1.OutcomeCopyDeleted)), "the history has changed"},
 		"EndForgotten": {
 			"the history is what placement goes by", running,
 			but(running, ends(v1alpha1.OutcomeCopyDeleted), history(func([]v1alpha1.Attempt) []v1alpha1.Attempt { return nil })),
