@@ -4,9 +4,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,10 +18,10 @@ import (
 // hubCaches keeps little of finished jobs, of which a hub has many more than live ones (package hubcache). TrainJobs are
 // cached unstructured (package trainjobs), and of the Secrets only those in the manager's namespace. A kind must not be
 // named here unless the hub is known to have it.
-func hubCaches(namespace, managedBy string, workloads bool) cache.Options {
+func hubCaches(caches *hubcache.Hub, namespace, managedBy string, workloads bool) cache.Options {
 	options := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		NewInformer:      hubcache.NewInformer,
+		NewInformer:      caches.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}:     {Namespaces: map[string]cache.Config{namespace: {}}},
 			trainjobs.New():      {Transform: trainjobs.StripOf(managedBy)},
@@ -35,15 +32,4 @@ func hubCaches(namespace, managedBy string, workloads bool) cache.Options {
 		options.ByObject[kueues.KindWorkload.New()] = cache.ByObject{Transform: nomination.Strip}
 	}
 	return options
-}
-
-// fillCaches makes the caches start with the kinds of which the hub has many. Otherwise only the leader would read
-// TrainJobs, after Dispatches, when the controllers start. A new leader would have to wait.
-func fillCaches(ctx context.Context, caches cache.Cache) error {
-	for _, object := range []client.Object{trainjobs.New(), &v1alpha1.Dispatch{}} {
-		if _, err := caches.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("watch %T: %w", object, err)
-		}
-	}
-	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
@@ -38,6 +39,7 @@ import (
 
 type wiring struct {
 	mgr     ctrl.Manager
+	caches  *hubcache.Hub
 	options options
 	hubID   types.UID
 	log     logr.Logger
@@ -65,8 +67,11 @@ type wiring struct {
 }
 
 // addControllers makes the parts of the manager, connects them and adds them to mgr.
-func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID types.UID, log logr.Logger) error {
-	if err := fillCaches(ctx, mgr.GetCache()); err != nil {
+func addControllers(
+	ctx context.Context, mgr ctrl.Manager, caches *hubcache.Hub, o options, hubID types.UID, log logr.Logger,
+) error {
+	// Otherwise only the leader would read them, when the controllers start. A new leader would have to wait.
+	if err := hubcache.Fill(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
 	if err := records.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
@@ -89,7 +94,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	if err != nil {
 		return fmt.Errorf("get the host's name: %w", err)
 	}
-	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, hub: hub, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
+	w := &wiring{mgr: mgr, caches: caches, options: o, hubID: hubID, log: log, hub: hub, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
 	w.leases = hublease.NewAnswerer(hublease.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
 		Margin: o.fenceMargin, Leading: o.Leads, Clock: clock.RealClock{},

@@ -131,6 +131,7 @@ func (w *wiring) addGateway(ctx context.Context) error {
 	}
 	return w.mgr.Add(&gatewayRunner{
 		options: &w.options.gateway, namespace: w.options.namespace, config: config, scheme: w.mgr.GetScheme(), handler: handler, log: w.log.WithName("gateway"),
+		read: w.caches.DispatchesRead(),
 	})
 }
 
@@ -143,6 +144,8 @@ type gatewayRunner struct {
 	scheme    *runtime.Scheme
 	handler   http.Handler
 	log       logr.Logger
+	// read is closed when the caches have all Dispatches. Before that a list would lack pods of finished jobs.
+	read <-chan struct{}
 }
 
 // NeedLeaderElection returns false, because all replicas serve the gateway.
@@ -150,6 +153,11 @@ func (r *gatewayRunner) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends. After an error it tries again.
 func (r *gatewayRunner) Start(ctx context.Context) error {
+	select {
+	case <-r.read:
+	case <-ctx.Done():
+		return nil
+	}
 	serveAgain(ctx, r.run, func(err error) { r.log.Error(err, "The gateway is not served now") })
 	return nil
 }

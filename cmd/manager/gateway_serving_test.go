@@ -91,7 +91,10 @@ func (w *world) runGateway(t *testing.T, change func(*gatewayOptions)) *replica 
 	check.Diff(t, []error(nil), o.validate(), "faults of the options")
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
+	read := make(chan struct{})
+	close(read)
 	runner := &gatewayRunner{
+		read:    read,
 		options: &o, namespace: defaultNamespace, config: config, scheme: w.admin.Scheme(), handler: http.NotFoundHandler(),
 		log: funcr.New(r.write, funcr.Options{}),
 	}

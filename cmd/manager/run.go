@@ -24,6 +24,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -52,7 +53,11 @@ func run(ctx context.Context, o options) error {
 	}
 	config = withPacedEvents(config) // It is a copy: other clients write the lease.
 	config.Wrap(remote.OnlyLeaderWrites(o.Leads))
-	mgr, err := newManager(config, o)
+	caches, err := hubcache.New(hubcache.Options{Config: config})
+	if err != nil {
+		return fmt.Errorf("set up caches: %w", err)
+	}
+	mgr, err := newManager(config, caches, o)
 	if err != nil {
 		return err
 	}
@@ -60,13 +65,13 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := addControllers(ctx, mgr, o, hubID, log); err != nil {
+	if err := addControllers(ctx, mgr, caches, o, hubID, log); err != nil {
 		return err
 	}
 	return process.Run(ctx, mgr)
 }
 
-func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
+func newManager(config *rest.Config, caches *hubcache.Hub, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(errors.Join(
 		clientgoscheme.AddToScheme(scheme),
@@ -77,9 +82,10 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		inventory.AddToScheme(scheme), // For Events about ClusterProfiles.
 	))
 	managerOptions := ctrl.Options{
-		Scheme: scheme,
-		Cache:  hubCaches(o.namespace, o.managedBy, o.kueueDispatcher),
-		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Scheme:    scheme,
+		Cache:     hubCaches(caches, o.namespace, o.managedBy, o.kueueDispatcher),
+		Client:    client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		NewClient: caches.NewClient,
 	}
 	o.Apply(&managerOptions)
 	mgr, err := ctrl.NewManager(config, managerOptions)

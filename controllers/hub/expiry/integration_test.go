@@ -405,6 +405,39 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// TestStartAmongFinishedJobs: a manager that starts reads finished jobs late, and archives and deletes those whose time is
+// over all the same, each once.
+func TestStartAmongFinishedJobs(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, new(int32(0)))
+	const number = 20
+	for i := range number {
+		s.ended(t, fmt.Sprintf("old-%02d", i))
+	}
+	s.ended(t, "kept", ttl("86400"))
+	s.submit(t, "live")
+	var mu sync.Mutex
+	archived := map[string]int{} // under mu
+	s.options.Archive = archiver(func(_ context.Context, entry archive.Entry) error {
+		mu.Lock()
+		defer mu.Unlock()
+		archived[entry.TrainJob.GetName()]++
+		return nil
+	})
+	s.start(t, true)
+	for i := range number {
+		s.awaitGone(t, fmt.Sprintf("old-%02d", i))
+	}
+	s.wantThere(t, "kept", true, "its own time is not over")
+	s.wantThere(t, "live", true, "it has not ended")
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range number {
+		check.Equal(t, 1, archived[fmt.Sprintf("old-%02d", i)], "entries in the archive of job %d", i)
+	}
+	check.Equal(t, number, len(archived), "jobs in the archive")
+}
+
 // TestArchiveFails: a job that cannot be archived stays, its owner hears why, and it is tried again.
 func TestArchiveFails(t *testing.T) {
 	s := newScene(t)

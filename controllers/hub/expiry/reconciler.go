@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -82,7 +83,10 @@ var errOutdated = requeue.Outdated("the cache is behind")
 
 // Reconcile deletes a job whose time after its end is over.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, request.NamespacedName)
+	seen, err := r.observe(hubcache.Patiently(ctx), request.NamespacedName)
+	if hubcache.IsUnread(err) {
+		return reconcile.Result{}, nil // The cache is about to read the job, or the Dispatch, which wakes us.
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -52,12 +53,16 @@ func newScene(t *testing.T) *scene {
 func (s *scene) start(t *testing.T, watches bool) {
 	t.Helper()
 	s.stop()
+	hub, err := hubcache.New(hubcache.Options{Config: s.ManagerAccount(), PageSize: 2})
+	check.Must(t, err)
 	mgr := s.NewManager(t, s.ManagerAccount(), func(o *ctrl.Options) {
+		o.NewClient, o.Cache.NewInformer = hub.NewClient, hub.NewInformer
 		o.Cache.DefaultNamespaces = map[string]cache.Config{s.Namespace: {}}
 		o.Cache.ByObject = map[client.Object]cache.ByObject{
 			trainjobs.New(): {Transform: trainjobs.StripOf(v1alpha1.ManagedByMultiKueue)}, // As in cmd/manager.
 		}
 	})
+	check.Must(t, hubcache.Fill(t.Context(), mgr.GetCache()))
 	s.options.Hub, s.options.HubReader, s.options.Recorder = mgr.GetClient(), mgr.GetAPIReader(), s.Events
 	s.options.ManagedBy, s.options.Clock = v1alpha1.ManagedByMultiKueue, s.Clock
 	s.options.Policy = placement.Policies{Hub: mgr.GetClient()}.For
@@ -94,6 +99,7 @@ func (s *scene) finish(t *testing.T, name string) {
 		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "AllJobsCompleted", LastTransitionTime: now,
 	})
 	check.Must(t, s.Hub.Admin.Status().Update(t.Context(), job))
+	dispatch.Status.Phase = v1alpha1.PhaseFinished
 	dispatch.Status.History = []v1alpha1.Attempt{{Attempt: 1, Cluster: "east", To: now, Outcome: v1alpha1.OutcomeComplete}}
 	s.SetCondition(t, dispatch, v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete)
 }

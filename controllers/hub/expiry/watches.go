@@ -23,12 +23,17 @@ import (
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // jobs wakes a job when it ends, because the cache may show that its Dispatch is Finished before it shows the last
-// change of the job. After the end it wakes the job when a change of its annotation or of its labels, by which policies
-// select it, may change its time. An invalid annotation gets its Event at once, not when the job ends.
+// change of the job. So it does after a start, when the cache reads the job after its Dispatch. After the end it wakes
+// the job when a change of its annotation or of its labels, by which policies select it, may change its time. An invalid
+// annotation gets its Event at once, not when the job ends.
 func (r *Reconciler) jobs() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requestQueue) {
-			if job, ok := e.Object.(*unstructured.Unstructured); ok && !e.IsInInitialList {
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) {
+			switch job, ok := e.Object.(*unstructured.Unstructured); {
+			case !ok, e.IsInInitialList:
+			case trainjobs.Terminal(job) != nil:
+				queue.Add(requestFor(job))
+			default:
 				r.check(job)
 			}
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/hubcache"
 )
 
 const sweepPage = 500
@@ -80,7 +81,10 @@ func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 
 // visit deletes one copy if it is outdated, and adds it to the unknown copies if the hub has no record of it.
 func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.PartialObjectMetadata) error {
-	seen, err := s.hub.see(ctx, s.here, copy)
+	seen, err := s.hub.see(hubcache.Patiently(ctx), s.here, copy)
+	if hubcache.Await(ctx, err) { // The cache reads the Dispatches of finished jobs last. Asking for each would take longer.
+		seen, err = s.hub.see(ctx, s.here, copy)
+	}
 	if err != nil {
 		return err
 	}

@@ -21,12 +21,14 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
@@ -71,6 +73,47 @@ func TestSweep(t *testing.T) {
 				t.Errorf("the copy was deleted: %s", test.reason)
 			}
 		})
+	}
+}
+
+// A manager that starts reads the Dispatches of finished jobs late. A sweep waits for them: their copies are retained, and
+// neither unknown nor outdated.
+func TestSweepAmongFinishedJobs(t *testing.T) {
+	s := newScene(t)
+	finish := func(d *v1alpha1.Dispatch) {
+		d.Status.Phase = v1alpha1.PhaseFinished
+		s.finish(t, d)
+	}
+	for i := range 30 {
+		finish(s.Place(t, s.Submit(t, fmt.Sprintf("old-%02d", i)), otherName))
+	}
+	job := s.submit(t)
+	finish(s.place(t, job.UID, workerName, 1))
+	s.createCopy(t, job.UID, "1")
+
+	hub, err := hubcache.New(hubcache.Options{Config: s.Hub.Cluster.Config, PageSize: 2})
+	must(t, err)
+	caches, err := cluster.New(s.Hub.Cluster.Config, func(o *cluster.Options) {
+		o.Scheme, o.Client.Cache, o.NewClient = s.Scheme, &client.CacheOptions{Unstructured: true}, hub.NewClient
+		o.Cache.NewInformer = hub.NewInformer
+	})
+	must(t, err)
+	must(t, hubcache.Fill(t.Context(), caches.GetCache()))
+	stop := stage.Run(caches)
+	t.Cleanup(func() { must(t, stop()) })
+	if !caches.GetCache().WaitForCacheSync(t.Context()) {
+		t.Fatal("the caches do not begin")
+	}
+	for _, options := range s.options {
+		options.Hub = caches.GetClient()
+	}
+	s.restart()
+	s.sweep(t, workerName)
+	if worker, held := s.quarantine.Of(s.key, job.UID); held {
+		t.Errorf("the copy on worker %s counts as unknown", worker)
+	}
+	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
+		t.Error("the copy was deleted before its retention was over")
 	}
 }
 

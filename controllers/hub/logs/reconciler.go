@@ -22,7 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/logarchive"
 )
 
@@ -73,9 +75,9 @@ func NewReconciler(life context.Context, options Options) *Reconciler {
 
 // Reconcile keeps the logs of an attempt that has ended or is to end.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, request.NamespacedName)
+	seen, err := r.observe(hubcache.Patiently(ctx), request.NamespacedName)
 	if err != nil {
-		return reconcile.Result{}, err
+		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
 	decided := seen.decide(r.Cluster)
 	if decided.step == wait {

@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/hubcache"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -54,9 +55,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		due, err := r.options.Collector.Execute(ctx, worker, key.Name)
 		return requeue.AfterLag(reconcile.Result{RequeueAfter: due}, err)
 	}
-	seen, known, err := r.observe(ctx, worker, key)
+	// For a worker with many finished copies the hub is not asked for each: the cache is about to read their Dispatches.
+	seen, known, err := r.observe(hubcache.Patiently(ctx), worker, key)
 	if err != nil {
-		return reconcile.Result{}, err
+		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
 	judged := seen.judged(r.here())
 	if err := r.options.Collector.See(ctx, &judged); err != nil {

@@ -140,14 +140,17 @@ func (r *Reconciler) reviewQuota() {
 // should then leave the API servers to these jobs.
 func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
 
-// jobPredicate lets through the TrainJobs of a manager. The only change of their status that matters is their end.
+// jobPredicate lets through the TrainJobs of a manager. The only change of their status that matters is their end. A job
+// that has ended when it is seen first was read late (package hubcache): if its Dispatch has not finished, that wakes it.
 func jobPredicate(managedBy string) predicate.Predicate {
 	ours := func(object client.Object) bool {
 		job, ok := object.(*unstructured.Unstructured)
 		return ok && trainjobs.ManagedBy(job) == managedBy
 	}
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return ours(e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool {
+			return ours(e.Object) && (e.IsInInitialList || !hasEnded(e.Object))
+		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return ours(e.ObjectNew) && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||

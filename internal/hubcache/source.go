@@ -1,0 +1,271 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hubcache
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// source gives an informer the objects of one kind: with its first list those that cannot wait, and the others between
+// the events of the watch, page by page. All of them are as they were at one version, from which the watch goes on. So
+// an object of a page that the watch has spoken of since is out of date, and is left out.
+type source struct {
+	// begin returns the objects that cannot wait, as they were at the version of the first page of all. ok is false if all
+	// of them have to be listed at once. known, nil for none, gets the objects of the first list.
+	begin func(ctx context.Context, first page) (objects []runtime.Object, ok bool, err error)
+	known func(objects []runtime.Object)
+	// before is closed when the first list may begin, and after when the rest may be read. Nil: at once. over is closed
+	// when the informer's store has all objects.
+	before, after <-chan struct{}
+	over          chan struct{}
+	// pageSize is how many objects a request of a list gets.
+	pageSize int64
+	// from is the API server, example an object of the kind, and stored says whether the informer's store has a key.
+	// NewInformer sets them.
+	from    toolscache.ListerWatcherWithContext
+	example runtime.Object
+	stored  func(key string) bool
+
+	mu sync.Mutex
+	// The following fields are under mu.
+	//
+	// listed is true after the first list. version is that of the last event that the informer has got.
+	listed  bool
+	version string
+	// rest has the objects that the informer has not got yet, nil if it has got all. cancel ends their reading. pending is
+	// what was not taken before its watch ended.
+	rest    chan watch.Event
+	cancel  context.CancelFunc
+	pending *watch.Event
+	// spoken are the keys that the informer has heard of in another way than from rest. It is nil when rest is.
+	spoken map[string]bool
+	// sent are the keys of objects from rest that have not come to the store yet, and complete says that no more follow.
+	sent     map[string]bool
+	complete bool
+}
+
+func newSource(begin func(context.Context, page) ([]runtime.Object, bool, error), pageSize int64) *source {
+	return &source{begin: begin, over: make(chan struct{}), pageSize: pageSize, spoken: map[string]bool{}, sent: map[string]bool{}}
+}
+
+// isOver is true once the informer's store has all objects.
+func (s *source) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// page is a page of a list.
+type page struct {
+	list          runtime.Object
+	items         []runtime.Object
+	version, next string
+	remaining     int64
+}
+
+// list reads a page.
+func (s *source) list(ctx context.Context, options metav1.ListOptions) (page, error) {
+	list, err := s.from.ListWithContext(ctx, options)
+	if err != nil {
+		return page{}, err
+	}
+	about, err := meta.ListAccessor(list)
+	if err != nil {
+		return page{}, fmt.Errorf("read a list: %w", err)
+	}
+	items, err := meta.ExtractListWithAlloc(list)
+	return page{list: list, items: items, version: about.GetResourceVersion(), next: about.GetContinue(), remaining: remainingOf(about)}, err
+}
+
+// List implements toolscache.Lister.
+func (s *source) List(options metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), options)
+}
+
+// ListWithContext implements toolscache.ListerWithContext. An informer lists again when its watch has missed something:
+// what such a list lacks, it deletes.
+func (s *source) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	if err := await(ctx, s.before); err != nil {
+		return nil, err
+	}
+	first, err := s.list(ctx, metav1.ListOptions{Limit: s.pageSize})
+	if err != nil {
+		return nil, err
+	}
+	objects, some, err := s.firstOf(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	if !some {
+		if objects, err = s.all(ctx, first); err != nil {
+			return nil, err
+		}
+	}
+	if s.known != nil {
+		s.known(objects)
+	}
+	if some {
+		s.beginWith(ctx, objects, first)
+	} else {
+		s.haveAll(objects, first.version)
+	}
+	return first.with(objects)
+}
+
+// firstOf returns the objects of a list that has to have only some.
+func (s *source) firstOf(ctx context.Context, first page) (objects []runtime.Object, some bool, err error) {
+	s.mu.Lock()
+	again := s.listed
+	s.mu.Unlock()
+	if again || first.next == "" {
+		return nil, false, nil
+	}
+	return s.begin(ctx, first)
+}
+
+// await waits until a channel is closed. Nil: it does not wait.
+func await(ctx context.Context, closed <-chan struct{}) error {
+	if closed == nil {
+		return nil
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// with makes the list of a page one of these objects, without a next page.
+func (p page) with(objects []runtime.Object) (runtime.Object, error) {
+	about, err := meta.ListAccessor(p.list)
+	if err != nil {
+		return nil, fmt.Errorf("make a list: %w", err)
+	}
+	about.SetContinue("")
+	about.SetRemainingItemCount(nil)
+	return p.list, meta.SetList(p.list, objects)
+}
+
+// all reads the pages after the first one, and returns the objects of all.
+func (s *source) all(ctx context.Context, first page) ([]runtime.Object, error) {
+	objects := first.items
+	for p := first; p.next != ""; objects = append(objects, p.items...) {
+		var err error
+		if p, err = s.list(ctx, metav1.ListOptions{Limit: s.pageSize, Continue: p.next}); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// beginWith notes what the first list has, and begins to read the rest.
+func (s *source) beginWith(ctx context.Context, objects []runtime.Object, first page) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, object := range objects {
+		s.spoken[keyOf(object)] = true
+	}
+	s.listed, s.version, s.rest = true, first.version, make(chan watch.Event)
+	ctx, s.cancel = context.WithCancel(ctx)
+	go s.read(ctx, first, s.rest)
+}
+
+// haveAll notes that a list has all objects. If it is not the first list, it ends the reading of the rest.
+func (s *source) haveAll(objects []runtime.Object, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listed && !s.isOver() { // Nobody reads a store before the first list is in it.
+		for _, object := range objects {
+			// A list comes to the store as a whole. No event tells of an object that is there already.
+			if key := keyOf(object); !s.stored(key) {
+				s.sent[key] = true
+			}
+		}
+	}
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.listed, s.version, s.complete = true, version, true
+	s.rest, s.cancel, s.pending, s.spoken = nil, nil, nil, nil
+	s.closeIfOver()
+}
+
+// closeIfOver is called under mu.
+func (s *source) closeIfOver() {
+	if s.complete && len(s.sent) == 0 && !s.isOver() {
+		close(s.over)
+	}
+}
+
+// read reads the pages of which the first one is given, and sends their objects until ctx ends.
+func (s *source) read(ctx context.Context, p page, to chan<- watch.Event) {
+	if await(ctx, s.after) != nil {
+		return
+	}
+	for {
+		for _, object := range p.items {
+			if !send(ctx, to, watch.Event{Type: watch.Added, Object: object}) {
+				return
+			}
+		}
+		if p.next == "" {
+			close(to)
+			return
+		}
+		var err error
+		if p, err = s.retry(ctx, p.next); err != nil {
+			// The API server has forgotten the version. After this event an informer lists again.
+			send(ctx, to, watch.Event{Type: watch.Error, Object: &expired.ErrStatus})
+			return
+		}
+	}
+}
+
+var expired = apierrors.NewResourceExpired("the version from which the rest was read")
+
+func send(ctx context.Context, to chan<- watch.Event, event watch.Event) bool {
+	select {
+	case to <- event:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// retry reads a page until it succeeds. It fails only if the API server has forgotten the version, or when ctx ends.
+func (s *source) retry(ctx context.Context, next string) (page, error) {
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 10 * time.Second}
+	for {
+		p, err := s.list(ctx, metav1.ListOptions{Limit: s.pageSize, Continue: next})
+		if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			return p, err
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+			return page{}, ctx.Err()
+		}
+	}
+}
+
+// keyOf is the key of an object in the store. Each object from an API server has a name.
+func keyOf(object any) string {
+	key, _ := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	return key
+}
