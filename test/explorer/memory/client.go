@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/hubcache"
 )
 
 // Call is a request that crosses a network.
@@ -47,6 +48,8 @@ type Client struct {
 	Views         map[Kind]*View
 	Line          Line
 	Actor         string
+	// LateIsGone: what a view has yet to read is not there.
+	LateIsGone bool
 	// Indexes has the indexes by field.
 	Indexes map[string]func(client.Object) []string
 }
@@ -60,16 +63,22 @@ func (c *Client) Live() *Client {
 }
 
 // Get implements client.Reader.
-func (c *Client) Get(_ context.Context, key client.ObjectKey, to client.Object, options ...client.GetOption) error {
+func (c *Client) Get(ctx context.Context, key client.ObjectKey, to client.Object, options ...client.GetOption) error {
 	kind := KindOf(to)
 	var how client.GetOptions
 	for _, option := range options {
 		option.ApplyToGet(&how)
 	}
 	var version *Version
-	if view := c.Views[kind]; view != nil {
+	view, unread := c.Views[kind], false
+	if view != nil {
 		version = view.Get(key)
-	} else {
+		unread = version == nil && view.IsLate() && !c.LateIsGone
+	}
+	switch { // As package hubcache does.
+	case unread && hubcache.IsPatient(ctx):
+		return hubcache.NewUnread(fmt.Sprintf("%s %s", kind, key), nil)
+	case unread, view == nil:
 		call := &Call{Server: c.Server, Verb: "get", Kind: kind, Key: key, Do: func() (any, error) { return c.Server.Get(kind, key), nil }}
 		if c.Line(call); call.Err != nil {
 			return call.Err

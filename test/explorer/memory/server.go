@@ -116,6 +116,8 @@ type View struct {
 	filter  func(client.Object) bool
 	at      int
 	objects map[client.ObjectKey]*Version
+	// late are objects that the cache has yet to read.
+	late map[client.ObjectKey]*Version
 }
 
 // NewView returns a cache with the server's objects before the latest changes; behind says how many changes. It has
@@ -156,6 +158,7 @@ func (v *View) Next() (Change, bool) {
 	change := v.server.logs[v.kind][v.at]
 	v.at++
 	change.Before = v.objects[change.Key]
+	delete(v.late, change.Key) // Package hubcache does not take in what the watch has spoken of.
 	if v.shows(change.After) {
 		v.objects[change.Key] = change.After
 	} else {
@@ -163,6 +166,32 @@ func (v *View) Next() (Change, bool) {
 		delete(v.objects, change.Key)
 	}
 	return change, change.Before != nil || change.After != nil
+}
+
+// Delay makes a new cache lack the objects for which late is true, until ReadLate has taken in all of them.
+func (v *View) Delay(late func(client.Object) bool) {
+	v.late = map[client.ObjectKey]*Version{}
+	for key, version := range v.objects {
+		if late(version.Object) {
+			v.late[key] = version
+			delete(v.objects, key)
+		}
+	}
+}
+
+// IsLate is true while the cache has yet to read objects.
+func (v *View) IsLate() bool { return len(v.late) > 0 }
+
+// ReadLate takes in one of the late objects. It returns false if there is none.
+func (v *View) ReadLate() (Change, bool) {
+	if !v.IsLate() {
+		return Change{}, false
+	}
+	version := sorted(v.late)[0]
+	key := client.ObjectKeyFromObject(version.Object)
+	delete(v.late, key)
+	v.objects[key] = version
+	return Change{Kind: v.kind, Key: key, After: version}, true
 }
 
 // Get returns the object in the cache, nil if there is none.

@@ -80,7 +80,7 @@ func (m *Manager) start(behind int) {
 	m.connections = nil
 	m.hub = &memory.Client{
 		Server: w.Hub, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
-		Indexes: hubIndexes(),
+		Indexes: hubIndexes(), LateIsGone: w.Broken.LateIsGone,
 	}
 	m.live = m.hub.Live()
 	if w.Broken.CacheInsteadOfHub {
@@ -106,9 +106,10 @@ func (m *Manager) start(behind int) {
 	m.add("begin", false, reconcileFunc(m.begin)).Add(types.NamespacedName{})
 	m.hub.Views[memory.Namespace] = w.Hub.NewView(memory.Namespace, 0, nil) // It never changes.
 	m.feedHub(memory.WorkerCluster, behind, m.workerSeen)
+	m.feedHub(memory.Dispatch, behind, m.dispatchSeen) // What has finished is read in this order.
 	m.feedHub(memory.TrainJob, behind, m.jobSeen)
-	m.feedHub(memory.Dispatch, behind, m.dispatchSeen)
 	m.feedHub(memory.Tombstone, behind, m.tombstoneSeen)
+	m.add("rest", false, reconcileFunc(m.readRest)).Add(types.NamespacedName{})
 	for _, k := range w.workers {
 		c := &connection{manager: m, worker: k}
 		c.status.Since = m.clock.Now()
@@ -136,11 +137,40 @@ func (m *Manager) begin(ctx context.Context, _ types.NamespacedName) (time.Durat
 // feedHub adds a cache of the hub, and tells of what is in it.
 func (m *Manager) feedHub(kind memory.Kind, behind int, tell func(memory.Change)) {
 	view := m.world.Hub.NewView(kind, behind, nil)
+	if late := m.late(kind); late != nil {
+		view.Delay(late)
+	}
 	m.hub.Views[kind] = view
 	m.feeds = append(m.feeds, &feed{name: "hub " + string(kind), view: view, from: m.world.Hub, tell: tell})
 	for _, version := range view.List() {
 		tell(memory.Change{Kind: kind, Key: client.ObjectKeyFromObject(version.Object), After: version})
 	}
+}
+
+// late says which objects a cache of the hub reads last, as those of package hubcache do: Dispatches that have finished,
+// and TrainJobs without another Dispatch.
+func (m *Manager) late(kind memory.Kind) func(client.Object) bool {
+	switch kind {
+	case memory.Dispatch:
+		return func(d client.Object) bool { return d.(*v1alpha1.Dispatch).Status.Phase == v1alpha1.PhaseFinished }
+	case memory.TrainJob:
+		return func(job client.Object) bool {
+			return m.hub.Views[memory.Dispatch].Get(client.ObjectKeyFromObject(job)) == nil
+		}
+	default:
+		return nil
+	}
+}
+
+// readRest takes in one object that a cache of the hub reads late.
+func (m *Manager) readRest(context.Context, types.NamespacedName) (time.Duration, error) {
+	for _, f := range m.feeds {
+		if change, ok := f.view.ReadLate(); ok {
+			f.tell(change)
+			return readTime, nil
+		}
+	}
+	return 0, nil
 }
 
 // addWorker adds the caches of a worker and its controllers.

@@ -4,6 +4,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -132,8 +133,14 @@ func (p *process) die() {
 	p.loops, p.feeds, p.clock.alarms = nil, nil, nil
 }
 
-// Add brings a key into the queue.
+// Add brings a key into the queue, behind those that are due. So the order does not depend on when somebody has looked at
+// the queue, and a replay has the same one.
 func (l *loop) Add(key types.NamespacedName) {
+	l.promote()
+	l.add(key)
+}
+
+func (l *loop) add(key types.NamespacedName) {
 	for _, t := range l.tasks {
 		if t.key == key {
 			t.again = true
@@ -168,10 +175,12 @@ func (l *loop) promote() time.Duration {
 			next = min(next, at)
 		}
 	}
-	slices.SortFunc(due, compareKeys)
+	slices.SortFunc(due, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(l.later[a], l.later[b]), compareKeys(a, b))
+	})
 	for _, key := range due {
 		delete(l.later, key)
-		l.Add(key)
+		l.add(key)
 	}
 	return next
 }

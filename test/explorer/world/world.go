@@ -29,7 +29,9 @@ const (
 	gracePeriod   = 5 * time.Second
 	deletionGrace = 2 * time.Minute
 	retention     = 30 * time.Second
-	maxHandovers  = 3
+	// readTime is how long a cache takes for each object that it reads late.
+	readTime     = 500 * time.Millisecond
+	maxHandovers = 3
 	// maxLag is how long a change takes to be seen, at most, where nothing is wrong with the network.
 	maxLag = 4 * time.Second
 	// maxSkew is how wrong a clock is at most.
@@ -63,6 +65,8 @@ type Broken struct {
 	NoPodsSeen bool
 	// NoTrials: jobs are stopped for a job though the worker has not said that it takes that job.
 	NoTrials bool
+	// LateIsGone: what the caches have yet to read after a start counts as gone.
+	LateIsGone bool
 	// NoCollector: garbage collectors of managers do nothing.
 	NoCollector bool
 }
