@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/internal/hub"
+	"github.com/trainyard/trainyard/views/fleet"
 )
 
 const clustersExamples = `  # The capacity of the workers, and what is free
@@ -30,11 +30,11 @@ const clustersExamples = `  # The capacity of the workers, and what is free
 type clustersOptions struct {
 	streams
 	factory *Factory
-	output  *output.Flags
+	output  *printing.Flags
 }
 
 func newClusters(f *Factory, s streams) *cobra.Command {
-	o := clustersOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := clustersOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:        "clusters [NAME...]",
 		Aliases:    []string{"workers"},

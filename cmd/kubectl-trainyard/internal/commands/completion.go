@@ -18,11 +18,11 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/multikueue"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/internal/hub"
+	"github.com/trainyard/trainyard/views/fleet"
 )
 
 // completionTimeout is how long a shell waits at Tab when the cluster does not answer.
@@ -40,7 +40,7 @@ func completeFlag(cmd *cobra.Command, flag string, list complete) {
 	}
 }
 
-func addOutput(cmd *cobra.Command, flags *output.Flags) {
+func addOutput(cmd *cobra.Command, flags *printing.Flags) {
 	flags.AddTo(cmd)
 	completeFlag(cmd, "output", func(context.Context, []string) []string { return flags.Formats() })
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/hub"
 )
 
 // decisionTimeout is how long a command waits for a decision. A worker that answers needs a second.
@@ -53,13 +53,13 @@ const releaseExamples = `  # Let a copy go on as a job of its worker
 type decisionOptions struct {
 	streams
 	factory  *Factory
-	output   *output.Flags
+	output   *printing.Flags
 	decision v1alpha1.CopyDecision
 	timeout  time.Duration
 }
 
 func newAdopt(f *Factory, s streams) *cobra.Command {
-	o := decisionOptions{streams: s, factory: f, output: output.NewFlags(), decision: v1alpha1.DecisionAdopt}
+	o := decisionOptions{streams: s, factory: f, output: printing.NewFlags(), decision: v1alpha1.DecisionAdopt}
 	cmd := &cobra.Command{
 		Use:   "adopt [WORKER [NAMESPACE/NAME]]",
 		Short: "Make a copy that the hub has no record of the copy of its job",
@@ -72,7 +72,7 @@ func newAdopt(f *Factory, s streams) *cobra.Command {
 }
 
 func newRelease(f *Factory, s streams) *cobra.Command {
-	o, remove := decisionOptions{streams: s, factory: f, output: output.NewFlags(), decision: v1alpha1.DecisionRelease}, false
+	o, remove := decisionOptions{streams: s, factory: f, output: printing.NewFlags(), decision: v1alpha1.DecisionRelease}, false
 	cmd := &cobra.Command{
 		Use:   "release [WORKER [NAMESPACE/NAME]]",
 		Short: "Leave a copy that the hub has no record of to its worker, or delete it",

@@ -12,12 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/explanation"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
-	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/views/explanation"
 )
 
 const explainExamples = `  # Where a job is and why, or why it waits
@@ -35,11 +32,11 @@ const explainExamples = `  # Where a job is and why, or why it waits
 type explainOptions struct {
 	streams
 	factory *Factory
-	output  *output.Flags
+	output  *printing.Flags
 }
 
 func newExplain(f *Factory, s streams) *cobra.Command {
-	o := explainOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := explainOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "explain TRAINJOB",
 		Short: "Say where a TrainJob runs and why, or why it waits",
@@ -74,11 +71,8 @@ func (o *explainOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	observation := explanation.Observation{Now: time.Now()}
-	if observation.Job, err = h.Job(ctx, key); err != nil {
-		return err
-	}
-	if observation.Dispatch, err = h.Dispatch(ctx, key); err != nil {
+	observation, err := explanation.Read(ctx, h, key, time.Now())
+	if err != nil {
 		return err
 	}
 	if !o.output.ForPeople() {
@@ -88,33 +82,11 @@ func (o *explainOptions) run(ctx context.Context, name string) error {
 		observation.Dispatch.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
 		return o.output.PrintObjects(o.Out, []runtime.Object{observation.Dispatch})
 	}
-	completeObservation(ctx, h, &observation)
-	return explanation.Describe(o.Out, observation, o.output.Wide())
-}
-
-// completeObservation reads optional data, as far as the user has the rights.
-func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
-	if warnings, err := h.Warnings(ctx, observation.Job); err == nil {
-		observation.Warnings = warnings
-	}
+	observation.Complete(ctx, h)
 	if observation.State() == explanation.Waiting {
 		if list, err := readList(ctx, h, ""); err == nil {
 			observation.Place, observation.Length = list.Find(observation.Job.GetUID())
 		}
 	}
-	if state := observation.State(); state == explanation.Unmanaged || state == explanation.Ended {
-		return
-	}
-	if clusters, err := h.Workers(ctx); err == nil {
-		observation.Clusters = clusters
-	}
-	if policies, err := h.Policies(ctx); err == nil {
-		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may. Few policies need them.
-		job := dispatch.JobOf(observation.Job, labels)
-		observation.Policy = policyName(policies, job)
-		policy, _, err := selectPolicy(policies, job)
-		if typed, fault := trainjobs.Typed(observation.Job); err == nil && fault == nil {
-			observation.Data = explanation.Data(typed, policy)
-		}
-	}
+	return explanation.Describe(o.Out, observation, o.output.Wide())
 }

@@ -21,9 +21,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/internal/hub"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 
@@ -170,7 +170,7 @@ type streams struct {
 
 // newStreams returns streams that show the control characters in words of workers and users, and do not send them.
 func newStreams(std genericiooptions.IOStreams) streams {
-	shown := genericiooptions.IOStreams{In: std.In, Out: output.Escaped(std.Out), ErrOut: output.Escaped(std.ErrOut)}
+	shown := genericiooptions.IOStreams{In: std.In, Out: printing.Escaped(std.Out), ErrOut: printing.Escaped(std.ErrOut)}
 	return streams{IOStreams: shown, raw: std}
 }
 

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/multikueue"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
 )
 
 // kueueNamespace is the namespace of Kueue in its manifests.
@@ -35,7 +35,7 @@ const importExamples = `  # What would be made, which rights are missing on the 
 type importOptions struct {
 	streams
 	factory        *Factory
-	output         *output.Flags
+	output         *printing.Flags
 	kueueNamespace string
 	dryRun         string
 }
@@ -52,7 +52,7 @@ func newImport(f *Factory, s streams) *cobra.Command {
 }
 
 func newImportMultiKueue(f *Factory, s streams) *cobra.Command {
-	o := importOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := importOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "multikueue",
 		Short: "Take over the clusters of MultiKueue",

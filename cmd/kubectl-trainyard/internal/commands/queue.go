@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/internal/hub"
+	"github.com/trainyard/trainyard/views/jobs"
+	"github.com/trainyard/trainyard/views/output"
 )
 
 const queueExamples = `  # Your jobs that wait
@@ -29,12 +30,12 @@ const queueExamples = `  # Your jobs that wait
 type queueOptions struct {
 	streams
 	factory *Factory
-	output  *output.Flags
+	output  *printing.Flags
 	all     bool
 }
 
 func newQueue(f *Factory, s streams) *cobra.Command {
-	o := queueOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := queueOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:        "queue",
 		SuggestFor: []string{"list", "get", "trainjobs", "waiting"},
@@ -125,7 +126,7 @@ func readList(ctx context.Context, h *hub.Hub, namespace string) (list readableL
 	if list.meta, err = h.Jobs(ctx, namespace); err != nil {
 		return list, err
 	}
-	list.WaitingList = jobs.NewWaitingList(dispatches, func(uid types.UID) (metav1.Time, bool) {
+	list.WaitingList = jobs.NewWaitingList(jobs.Each(dispatches), func(uid types.UID) (metav1.Time, bool) {
 		job, known := list.meta[uid]
 		return job.Created, known
 	})
@@ -144,31 +145,8 @@ func policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) f
 			labels, _ = h.NamespaceLabels(ctx, place.Namespace) // Not every user may read them. Few policies need them.
 			namespaces[place.Namespace] = labels
 		}
-		return policyName(policies, dispatch.Job{Labels: meta[place.Spec.TrainJob.UID].Labels, NamespaceLabels: labels})
+		return jobs.PolicyName(policies, dispatch.Job{Labels: meta[place.Spec.TrainJob.UID].Labels, NamespaceLabels: labels})
 	}
-}
-
-// selectPolicy is dispatch.SelectPolicy.
-func selectPolicy(policies []v1alpha1.DispatchPolicy, job dispatch.Job) (policy *dispatch.Policy, ok bool, err error) {
-	ready := make([]dispatch.Policy, len(policies))
-	for i := range policies {
-		ready[i].DispatchPolicy = &policies[i]
-	}
-	return dispatch.SelectPolicy(ready, job)
-}
-
-// policyName returns the name of a job's policy, or a text that says that there is none.
-func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
-	policy, ok, err := selectPolicy(policies, job)
-	switch {
-	case err != nil:
-		return "invalid: " + err.Error()
-	case policy == nil && ok:
-		return output.None
-	case policy == nil:
-		return "none matches"
-	}
-	return policy.Name
 }
 
 func dispatchObjects(list jobs.WaitingList) []runtime.Object {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/views/fleet"
 )
 
 const runtimesExamples = `  # The runtimes that are not the same on a worker as on the hub
@@ -28,12 +28,12 @@ const runtimesExamples = `  # The runtimes that are not the same on a worker as 
 type runtimesOptions struct {
 	streams
 	factory *Factory
-	output  *output.Flags
+	output  *printing.Flags
 	diff    bool
 }
 
 func newRuntimes(f *Factory, s streams) *cobra.Command {
-	o := runtimesOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := runtimesOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "runtimes [NAME]",
 		Short: "Print the runtimes of workers that are not the hub's",

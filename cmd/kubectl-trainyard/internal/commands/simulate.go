@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
+	"github.com/trainyard/trainyard/views/simulation"
+	"github.com/trainyard/trainyard/views/simulation/manifests"
 )
 
 const simulateExamples = `  # Where a job would run
@@ -38,13 +39,13 @@ const simulateExamples = `  # Where a job would run
 type simulateOptions struct {
 	streams
 	factory *Factory
-	output  *output.Flags
+	output  *printing.Flags
 	files   []string
 	workers []string
 }
 
 func newSimulate(f *Factory, s streams) *cobra.Command {
-	o := simulateOptions{streams: s, factory: f, output: output.NewFlags()}
+	o := simulateOptions{streams: s, factory: f, output: printing.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILENAME",
 		Short: "Say where TrainJobs would run, and create nothing",
@@ -113,7 +114,7 @@ func (o *simulateOptions) readObjects() (*simulation.Files, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("must specify -f: a file with a TrainJob")
 	}
-	objects, err := simulation.Read(o.In, o.files...)
+	objects, err := manifests.Read(o.In, o.files...)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (o *simulateOptions) readObjects() (*simulation.Files, error) {
 		return nil, noJobIn(o.files, objects)
 	}
 	if len(o.workers) > 0 {
-		workers, err := simulation.Read(o.In, o.workers...)
+		workers, err := manifests.Read(o.In, o.workers...)
 		if err != nil {
 			return nil, err
 		}

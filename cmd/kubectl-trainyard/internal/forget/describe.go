@@ -16,8 +16,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/views/output"
 )
 
 // Consequences are the objects that depend on a worker.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
+	"github.com/trainyard/trainyard/internal/cluster"
 )
 
 // fieldOwner is the field manager of the import. The plugin's other commands have another field manager, so that

@@ -18,7 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/kueues"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/internal/hub"
 )
 
 // DefaultNamespace is the namespace of Trainyard's manager in its manifests.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
+	"github.com/trainyard/trainyard/internal/cluster"
 )
 
 // Report is what an import has done, and what is left to do.

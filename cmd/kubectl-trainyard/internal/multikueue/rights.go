@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	manifests "github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
+	"github.com/trainyard/trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/remote/bounded"
 )
 

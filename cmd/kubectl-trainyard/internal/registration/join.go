@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
+	"github.com/trainyard/trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 

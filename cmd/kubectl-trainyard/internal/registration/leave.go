@@ -18,8 +18,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/internal/cluster"
 )
 
 // Leave takes a worker out of a hub.

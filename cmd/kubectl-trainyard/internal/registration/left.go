@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
+	"github.com/trainyard/trainyard/internal/cluster"
 )
 
 // left says what of Trainyard is left on the worker, and how an admin removes it.

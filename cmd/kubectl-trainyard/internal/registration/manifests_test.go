@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/test/check"
 )
 

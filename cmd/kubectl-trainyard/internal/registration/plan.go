@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/internal/cluster"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
