@@ -43,8 +43,8 @@ func TestWordsOfTheCode(t *testing.T) {
 		t.Fatal("docs/design.md names no words")
 	}
 	for _, directory := range []string{
-		"api", "capacity", "cmd", "controllers", "dispatch", "executionlease", "hack", "internal", "kubeconfigs", "remote", "test",
-		"webhooks",
+		"api", "board", "capacity", "cmd", "controllers", "dispatch", "executionlease", "hack", "internal", "kubeconfigs", "remote", "test",
+		"views", "webhooks",
 	} {
 		err := filepath.WalkDir(filepath.Join(root, directory), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") {

@@ -81,7 +81,7 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 	f.AddFlags(root.PersistentFlags())
 	completeFlag(root, "namespace", completer{f}.namespaces)
 	completeFlag(root, "context", completer{f}.contexts)
-	root.AddCommand(newClusters(f, s), newExplain(f, s), newLogs(f, s), newPods(f, s), newDescribe(f, s), newExec(f, s),
+	root.AddCommand(newClusters(f, s), newBoard(f, s), newExplain(f, s), newLogs(f, s), newPods(f, s), newDescribe(f, s), newExec(f, s),
 		newKubeconfig(f, s), newQueue(f, s), newRetry(f, s), newRuntimes(f, s), newSimulate(f, s), newVersion(s), newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s),
 		newImport(f, s), newJoin(f, s), newLeave(f, s))
 	return root
