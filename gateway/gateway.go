@@ -63,6 +63,7 @@ type Gateway struct {
 	// limits count streams by user, and listing counts lists by caller.
 	limits, listing *limits
 	archived        *archived
+	board           http.Handler
 }
 
 // New returns a Gateway that works until ctx ends.
@@ -82,6 +83,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Archive != nil {
 		g.archived = &archived{store: o.Archive, hub: h, access: g.access, copies: g.copies, limits: g.limits, log: o.Logger}
 	}
+	g.board = g.boardHandler(ctx, o)
 	if err := g.places.follow(ctx, o.Caches); err != nil {
 		return nil, err
 	}
@@ -106,6 +108,11 @@ const noToken = "the gateway takes bearer tokens, and no client certificates or 
 
 // ServeHTTP answers a request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isBoard(r.URL.Path) {
+		counter := requests.MustCurryWith(prometheus.Labels{"route": "board"})
+		promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(g.serveBoard)).ServeHTTP(w, r)
+		return
+	}
 	info, to, err := parse(r)
 	counter := requests.MustCurryWith(prometheus.Labels{"route": to.String()})
 	promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

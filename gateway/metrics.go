@@ -11,7 +11,7 @@ import (
 var (
 	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_gateway_requests_total",
-		Help: "Requests that this replica's gateway has answered, by what is done with them (hub, list, watch, get, log, stream, change) and code.",
+		Help: "Requests that this replica's gateway has answered, by what is done with them (hub, list, watch, get, log, stream, change, board) and code.",
 	}, []string{"route", "code"})
 	openStreams = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "trainyard_gateway_streams",

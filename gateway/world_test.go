@@ -205,6 +205,7 @@ type world struct {
 	gateway    *httptest.Server
 	records    client.Client
 	dispatches *controllertest.FakeInformer
+	informers  *informertest.FakeInformers
 }
 
 // loader has the kubeconfigs by their paths.
@@ -273,7 +274,7 @@ func newWorld(t *testing.T, s *workerServer) *world {
 	check.Must(t, err)
 	informer, err := informers.FakeInformerFor(t.Context(), &v1alpha1.Dispatch{})
 	check.Must(t, err)
-	w.dispatches = informer
+	w.dispatches, w.informers = informer, informers
 	w.dispatches.Add(d)
 	w.gateway = httptest.NewUnstartedServer(g)
 	w.gateway.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"golang.org/x/sync/errgroup"
@@ -34,7 +35,7 @@ import (
 func New(config *rest.Config) (client.Client, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
-	c, err := client.New(config, client.Options{Scheme: Scheme(), Mapper: mapper{}})
+	c, err := client.New(config, client.Options{Scheme: scheme(), Mapper: mapper{}})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
@@ -63,6 +64,9 @@ func IsMissing(err error) bool { return apierrors.IsNotFound(err) && !IsKindMiss
 func IsKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
+
+// scheme is made once, because a server makes a client for each request.
+var scheme = sync.OnceValue(Scheme)
 
 // Scheme has the kinds that the plugin reads as Go types, from clusters and files.
 func Scheme() *runtime.Scheme {
