@@ -117,6 +117,10 @@ test-s3: ## Run the tests of the log archive against a real S3 server, which is 
 	cd test/s3 && GOWORK=off go build -o ../../bin/versitygw github.com/versity/versitygw/cmd/versitygw
 	cd test/s3 && GOWORK=off go test ./...
 
+.PHONY: test-board
+test-board: controlplane ## Run the board in headless Chromium, and write screenshots (Debian's package is chromium)
+	go -C test/board test ./... -count=1 -timeout 20m -v
+
 .PHONY: test-e2e
 test-e2e: build controlplane helm ## Run the tests of whole processes on a hub and workers
 	hack/test.sh e2e
