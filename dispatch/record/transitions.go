@@ -129,6 +129,7 @@ func Transitions() []Transition {
 
 		{list{Waiting}, list{None}, "the job is gone or has ended", placement, removal, "it guards nothing"},
 		{list{GivenUp}, list{None}, "the job is gone", placement, removal, "it guards nothing"},
+		{list{Finished}, list{None}, "the TrainJob or the Dispatch of a job that was given up is deleted", anybody, removal, "it guards nothing"},
 		{list{Waiting, GivenUp}, list{Leaving}, "deleted with finalizers of others", anybody, deletion, "it guards nothing"},
 		{
 			list{Placed, Copied, Evicting, Lost, Ended, Finished}, list{Leaving},

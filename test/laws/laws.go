@@ -5,6 +5,7 @@ package laws
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -108,7 +109,7 @@ func keepsGuard(c change) string {
 }
 
 // historyGrows: the history grows by one entry when an attempt ends, and never otherwise. The oldest entries are
-// dropped first.
+// dropped first, but not the last attempt that ran. Metrics that past attempts reported may go.
 func historyGrows(c change) string {
 	if !c.statusChanged() {
 		return ""
@@ -120,15 +121,41 @@ func historyGrows(c change) string {
 		return "the history has changed although no attempt has ended"
 	case ends && len(after) == 0:
 		return "the history does not have the end of the attempt"
-	case ends && !isTail(before, after[:len(after)-1]):
+	case ends && slices.ContainsFunc(before, ran) && !slices.ContainsFunc(after, ran):
+		return "the history has forgotten the last attempt that ran"
+	case ends && !isRest(withoutReports(before), withoutReports(after[:len(after)-1])):
 		return "the history has forgotten, or made up, past attempts"
 	}
 	return ""
 }
 
+// isRest is true if rest is history without its oldest entries. If the first of rest ran, and no other one of rest did, it
+// may stay although later entries are dropped.
+func isRest(history, rest []v1alpha1.Attempt) bool {
+	if isTail(history, rest) {
+		return true
+	}
+	return len(rest) > 0 && ran(rest[0]) && !slices.ContainsFunc(rest[1:], ran) && isTail(history, rest[1:]) &&
+		slices.ContainsFunc(history, func(a v1alpha1.Attempt) bool { return equality.Semantic.DeepEqual(a, rest[0]) })
+}
+
+func ran(a v1alpha1.Attempt) bool { return a.FirstRunningTime != nil }
+
 // isTail is true if tail is history without its oldest entries.
 func isTail(history, tail []v1alpha1.Attempt) bool {
 	return len(tail) <= len(history) && equality.Semantic.DeepEqual(history[len(history)-len(tail):], tail)
+}
+
+// withoutReports is a history without the metrics of attempts.
+func withoutReports(history []v1alpha1.Attempt) []v1alpha1.Attempt {
+	bare := slices.Clone(history)
+	for i := range bare {
+		if bare[i].Progress != nil {
+			bare[i].Progress = bare[i].Progress.DeepCopy()
+			bare[i].Progress.Metrics = nil
+		}
+	}
+	return bare
 }
 
 // givenUpHasNoCopy: a job is given up only where no attempt is live, and gets no worker after that.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +123,20 @@ func remembered(outcome v1alpha1.Outcome) edit {
 	}
 }
 
+func history(change func([]v1alpha1.Attempt) []v1alpha1.Attempt) edit {
+	return func(d *v1alpha1.Dispatch) { d.Status.History = change(d.Status.History) }
+}
+
+// sixteen are as many past attempts as a history has. The first of them ran, and no other one did.
+func sixteen() []v1alpha1.Attempt {
+	all := make([]v1alpha1.Attempt, 16)
+	for i := range all {
+		all[i] = v1alpha1.Attempt{Attempt: int32(i) - 15, Outcome: v1alpha1.OutcomeRejected} //nolint:gosec // Before attempt 1.
+	}
+	all[0].FirstRunningTime, all[0].Progress = &metav1.Time{Time: time.Unix(1000, 0)}, &v1alpha1.Progress{Metrics: []v1alpha1.Metric{{Name: "loss", Value: "1"}}}
+	return all
+}
+
 func deleted(d *v1alpha1.Dispatch) {
 	d.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
 	if d.Finalizers == nil {
@@ -158,6 +173,11 @@ type step struct{ before, after *v1alpha1.Dispatch }
 
 // steps has an example of each transition of the table, as its writer makes it.
 func steps() map[string]step {
+	long := but(running, history(func([]v1alpha1.Attempt) []v1alpha1.Attempt { return sixteen() }))
+	trimmed := func(all []v1alpha1.Attempt) []v1alpha1.Attempt {
+		all[0].Progress.Metrics = nil
+		return slices.Delete(all, 1, 2)
+	}
 	return map[string]step{
 		"None Waiting":                     {nil, waiting},
 		"None Placed":                      {nil, here},
@@ -176,6 +196,7 @@ func steps() map[string]step {
 		"Waiting GivenUp":                  {waiting, givenUp},
 		"GivenUp Finished":                 {givenUp, but(givenUp, inEnd(v1alpha1.ReasonGivenUp))},
 		"GivenUp None":                     {givenUp, nil},
+		"Finished None":                    {but(givenUp, set(v1alpha1.DispatchFinished, "True", v1alpha1.ReasonGivenUp)), nil},
 		"GivenUp Leaving":                  {givenUp, but(givenUp, deleted)},
 		"Waiting Leaving":                  {waiting, but(waiting, deleted)},
 		"Placed Placed":                    {here, but(here, set(v1alpha1.DispatchEvicting, "False", v1alpha1.ReasonNoRoomElsewhere))},
@@ -198,6 +219,7 @@ func steps() map[string]step {
 		"Copied Evicting changed":          {running, but(running, evictedBy(v1alpha1.EvictionCopyChanged))},
 		"Copied Lost":                      {running, gone},
 		"Copied Ended":                     {running, over1},
+		"Copied Ended trimmed":             {long, but(long, ends(v1alpha1.OutcomeCopyDeleted), history(trimmed))},
 		"Copied Ended lost":                {running, but(running, ends(v1alpha1.OutcomeWorkerLost))},
 		"Copied Finished":                  {running, done},
 		"Copied Leaving":                   {running, leaving},
@@ -321,9 +343,6 @@ func reaches(from, goal record.State) bool {
 func TestCheckRefuses(t *testing.T) {
 	attempt := func(n int32) edit { return func(d *v1alpha1.Dispatch) { d.Spec.Attempt = n } }
 	cluster := func(name v1alpha1.ClusterName) edit { return func(d *v1alpha1.Dispatch) { d.Spec.Cluster = name } }
-	history := func(change func([]v1alpha1.Attempt) []v1alpha1.Attempt) edit {
-		return func(d *v1alpha1.Dispatch) { d.Status.History = change(d.Status.History) }
-	}
 	for name, test := range map[string]struct {
 		reason        string
 		before, after *v1alpha1.Dispatch
@@ -371,6 +390,10 @@ func TestCheckRefuses(t *testing.T) {
 			"the history is what placement goes by", running,
 			but(running, ends(v1alpha1.OutcomeCopyDeleted), history(func([]v1alpha1.Attempt) []v1alpha1.Attempt { return nil })),
 			"does not have the end",
+		},
+		"LastRunForgotten": {
+			"the next attempt is told of it", but(running, history(func([]v1alpha1.Attempt) []v1alpha1.Attempt { return sixteen() })),
+			but(running, history(func([]v1alpha1.Attempt) []v1alpha1.Attempt { return sixteen()[1:] }), ends(v1alpha1.OutcomeCopyDeleted)), "has forgotten the last",
 		},
 		"PastMadeUp": {
 			"the history grows by one", running, but(running, remembered(v1alpha1.OutcomeRejected), ends(v1alpha1.OutcomeCopyDeleted)), "made up",
