@@ -8,6 +8,7 @@
 //	make explore                                  # for ten minutes, with new seeds
 //	EXPLORER_SEED=17 go test ./test/explorer -run TestExplore -v       # the world of one seed again
 //	EXPLORER_STEPS=50000000 go test ./test/explorer -run TestExplore -timeout 2h
+//	EXPLORER_STEPS=50000000 go test ./test/explorer -run 'TestGiveUp$' -timeout 2h    # with giveUpAfter
 //
 // Package memory has the API servers. Package world has the processes and the network. A step is one of these: a cache
 // takes in an event, a reconcile begins, a request arrives, is lost, is late or arrives twice, an answer arrives, time

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/trainyard/trainyard/test/explorer/world"
 )
@@ -19,6 +20,8 @@ type Plan struct {
 	// Actions is how many actions are drawn before everything is repaired.
 	Actions int
 	Broken  world.Broken
+	// GiveUpAfter is that of the world.
+	GiveUpAfter time.Duration
 	// Without has the actions that are not drawn.
 	Without map[world.Op]bool
 	// Favourites are the most frequent faults, two or more. None: each world has its own favourites.
@@ -41,7 +44,9 @@ type Course struct {
 // newWorld makes the world of a plan.
 func newWorld(ctx context.Context, p Plan) *world.World {
 	chance := rand.New(rand.NewPCG(p.Seed, 1))
-	return world.New(ctx, 2+chance.IntN(2), p.Broken, chance.IntN)
+	w := world.New(ctx, 2+chance.IntN(2), p.Broken, chance.IntN)
+	w.GiveUpAfter = p.GiveUpAfter
+	return w
 }
 
 // Explore draws and does actions. Then it waits until everything comes to rest.

@@ -255,6 +255,7 @@ func (w *World) created(server *memory.Server, copy *unstructured.Unstructured) 
 		}
 	}
 	w.ledger.givenUp[given{origin, attempt, server.Name}] = true
+	w.ledger.untold[given{origin, attempt, server.Name}] = true
 }
 
 // describe says in words what a change has done.

@@ -25,6 +25,9 @@ type ledger struct {
 	// givenUp are the attempts on a worker that may run on beside later attempts. This is documented: their failover is
 	// Immediate, or an admin has had the worker forgotten.
 	givenUp map[given]bool
+	// untold are the attempts on a worker whose copy the hub cannot know of: its creation was late, or a user has taken off
+	// its label.
+	untold map[given]bool
 	// over are the attempts, and the jobs, whose copies may be deleted according to a record.
 	over map[done]bool
 	// attempts is the highest that was recorded of an origin.
@@ -48,7 +51,7 @@ type done struct {
 
 func newLedger() ledger {
 	return ledger{
-		givenUp: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}, placed: map[given]bool{},
+		givenUp: map[given]bool{}, untold: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}, placed: map[given]bool{},
 		accepted: map[given]bool{},
 	}
 }
@@ -142,6 +145,10 @@ func (w *World) dispatchChanged(change memory.Change) {
 	if spec.Cluster == "" || after.AttemptEnded() || after.IsFinished() || spec.Eviction != nil || after.DeletionTimestamp != nil {
 		w.ledger.over[done{origin, attemptText(spec.Attempt)}] = true
 	}
+	if record.WasGivenUp(after) && !record.WasGivenUp(before) {
+		w.Seen["GivenUp"]++
+		w.jobGivenUp(change.Actor, after)
+	}
 	if e := spec.Eviction; e != nil && (before == nil || before.Spec.Eviction == nil) && e.Reason == v1alpha1.EvictionPreempted {
 		w.Seen["Preempting"]++
 		if !w.ledger.accepted[given{e.For, "", string(spec.Cluster)}] {
@@ -153,6 +160,27 @@ func (w *World) dispatchChanged(change memory.Change) {
 	}
 	if before != nil && before.DeletionTimestamp != nil && len(after.Finalizers) < len(before.Finalizers) {
 		w.attemptEnded(after)
+	}
+}
+
+// jobGivenUp checks that no worker has a copy of a job that is given up, nor pods of one.
+func (w *World) jobGivenUp(actor string, d *v1alpha1.Dispatch) {
+	origin := string(d.Spec.TrainJob.UID)
+	for _, k := range w.workers {
+		for _, version := range k.server.List(memory.TrainJob) {
+			copy := version.Object
+			at := given{d.Spec.TrainJob.UID, copy.GetAnnotations()[v1alpha1.AnnotationAttempt], string(k.name)}
+			if copy.GetLabels()[v1alpha1.LabelOriginUID] == origin && !w.ledger.untold[at] {
+				w.fail("%s gives up %s, and attempt %s is on %s", actor, d.Name, at.attempt, k.name)
+			}
+		}
+		for _, version := range k.server.List(memory.Pod) {
+			pod := version.Object.(*corev1.Pod)
+			at := given{d.Spec.TrainJob.UID, pod.Labels[labelAttempt], string(k.name)}
+			if pod.Labels[labelOrigin] == origin && k.isAlive(pod) && !w.ledger.untold[at] {
+				w.fail("%s gives up %s, and a pod of attempt %s lives on %s", actor, d.Name, at.attempt, k.name)
+			}
+		}
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,9 +79,12 @@ func (p *placer) place(ctx context.Context, key types.NamespacedName) (time.Dura
 
 func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (time.Duration, error) {
 	state := record.StateOf(d)
-	waiting := state == record.Waiting
+	waiting := state == record.Waiting || state == record.GivenUp
 	switch {
 	case job == nil, job.GetDeletionTimestamp() != nil, trainjobs.Terminal(job) != nil:
+		if state == record.GivenUp && record.JobStays(d, job) {
+			return 0, p.records().FinishGivenUp(ctx, d, trainjobs.Terminal(job))
+		}
 		if waiting {
 			return 0, client.IgnoreNotFound(p.records().DeleteUnchanged(ctx, d))
 		}
@@ -91,6 +96,8 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 		return 0, nil
 	case state == record.Finished, state.Live():
 		return 0, p.evictSuspended(ctx, job, d)
+	case state == record.GivenUp:
+		return 0, p.fail(ctx, job, d)
 	case trainjobs.Suspended(job):
 		if d == nil {
 			return 0, nil
@@ -105,7 +112,10 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 	case !open:
 		return time.Second, nil
 	case worker == nil:
-		return refusalTime, p.withdraw(ctx, job, d, "NoFit")
+		if p.isOverdue(job, d) {
+			return 0, p.giveUp(ctx, d)
+		}
+		return refusalTime, p.withdraw(ctx, job, d, v1alpha1.ReasonNoFit)
 	}
 	if victim, waits := p.victim(job, worker); victim != nil && !waits && p.accepts(job, d, worker) {
 		after := victim.DeepCopy()
@@ -115,6 +125,36 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 		return time.Second, p.withdraw(ctx, job, d, "NoFit")
 	}
 	return 0, p.record(ctx, job, d, worker)
+}
+
+// isOverdue is true for a job that has waited for as long as its policy lets it, and of which no worker may have a copy.
+func (p *placer) isOverdue(job *unstructured.Unstructured, d *v1alpha1.Dispatch) bool {
+	after := p.manager.world.GiveUpAfter
+	if after == 0 || record.StateOf(d) != record.Waiting {
+		return false
+	}
+	since := record.WaitingSince(&d.Status)
+	return !since.IsZero() && p.manager.clock.Since(since) >= after && (p.manager.world.Broken.NoTombstonesSeen || len(p.tombstones(job)) == 0)
+}
+
+// giveUp says that a job gets no worker any more, before its TrainJob becomes Failed.
+func (p *placer) giveUp(ctx context.Context, d *v1alpha1.Dispatch) error {
+	return p.records().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		record.GiveUp(status, d, record.Why{Message: "no worker took the job"}, p.manager.clock.Now())
+	})
+}
+
+// fail makes the TrainJob of a job that was given up Failed.
+func (p *placer) fail(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) error {
+	updated := job.DeepCopy()
+	failed := map[string]any{
+		"type": trainer.TrainJobFailed, "status": string(metav1.ConditionTrue), "reason": v1alpha1.ReasonGivenUp,
+		"message": "no worker took the job", "lastTransitionTime": p.manager.clock.Now().UTC().Format(time.RFC3339),
+	}
+	updated.Object["status"] = map[string]any{"conditions": []any{failed}}
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	err := p.manager.hub.Status().Patch(ctx, updated, patch, records.FieldOwner)
+	return p.records().Refused(ctx, d, v1alpha1.ReasonTrainJobStatusRefused, err)
 }
 
 // victim is the job that has to stop on a worker for a job that outranks it, nil if there is none. waits: it is being
@@ -197,15 +237,23 @@ func (p *placer) refused(d *v1alpha1.Dispatch, worker string) bool {
 // attempt returns the next attempt.
 func (p *placer) attempt(job *unstructured.Unstructured, d *v1alpha1.Dispatch) int32 {
 	highest := p.remembered[job.GetUID()]
-	for _, version := range p.manager.hub.Views[memory.Tombstone].List() {
-		if spec := version.Object.(*v1alpha1.Tombstone).Spec; spec.TrainJob.UID == job.GetUID() {
-			highest = max(highest, spec.Attempt)
-		}
+	for _, tombstone := range p.tombstones(job) {
+		highest = max(highest, tombstone.Spec.Attempt)
 	}
 	if d != nil {
 		highest = max(highest, d.Spec.Attempt)
 	}
 	return highest + 1
+}
+
+// tombstones returns the Tombstones of a job.
+func (p *placer) tombstones(job *unstructured.Unstructured) (found []*v1alpha1.Tombstone) {
+	for _, version := range p.manager.hub.Views[memory.Tombstone].List() {
+		if tombstone := version.Object.(*v1alpha1.Tombstone); tombstone.Spec.TrainJob.UID == job.GetUID() {
+			found = append(found, tombstone)
+		}
+	}
+	return found
 }
 
 // record writes a decision.

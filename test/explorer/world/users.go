@@ -84,7 +84,8 @@ func (w *World) use(a Action) bool {
 		}
 		k.server.Change(memory.TrainJob, key, "user", func(object client.Object) {
 			if a.Op == UnlabelCopy { // Without its label the agent does not stop the copy. This is known.
-				w.ledger.givenUp[given{types.UID(object.GetLabels()[v1alpha1.LabelOriginUID]), object.GetAnnotations()[v1alpha1.AnnotationAttempt], a.Who}] = true
+				at := given{types.UID(object.GetLabels()[v1alpha1.LabelOriginUID]), object.GetAnnotations()[v1alpha1.AnnotationAttempt], a.Who}
+				w.ledger.givenUp[at], w.ledger.untold[at] = true, true
 			}
 			edit(a.Op, object.(*unstructured.Unstructured))
 		})

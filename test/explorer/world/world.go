@@ -69,12 +69,16 @@ type Broken struct {
 	LateIsGone bool
 	// NoCollector: garbage collectors of managers do nothing.
 	NoCollector bool
+	// NoTombstonesSeen: jobs are given up though a worker may have a copy.
+	NoTombstonesSeen bool
 }
 
 // World has a hub, its workers, all processes, and the messages that are under way.
 type World struct {
 	Broken Broken
-	Hub    *memory.Server
+	// GiveUpAfter is giveUpAfter of the policy of all jobs. 0: no job is given up.
+	GiveUpAfter time.Duration
+	Hub         *memory.Server
 	// Steps counts the steps so far.
 	Steps int
 	// Seen counts what has happened to jobs, for example by the outcomes of attempts.
