@@ -15,13 +15,17 @@ import (
 // unknownOfJob returns the fields of the job that the worker's TrainJobs do not have, not even in another form if the
 // policy allows that.
 func (f *filters) unknownOfJob(w *Worker) []string {
-	switch {
-	case len(f.job.Fields) == 0:
+	if len(f.job.Fields) == 0 {
 		return nil
-	case f.policy.Rules().Skew == v1alpha1.SkewTranslate:
-		return common(f.job.Fields, w.Trainer.Untranslatable)
 	}
-	return common(f.job.Fields, w.Trainer.Missing)
+	unknown := common(f.job.Fields, w.Trainer.Missing)
+	if f.policy.Rules().Skew == v1alpha1.SkewTranslate && translate.Into(w.Trainer.Fields) != "" {
+		unknown = slices.DeleteFunc(unknown, func(field string) bool { return field == translate.Patches })
+		unknown = append(unknown, common(f.job.Fields, w.Trainer.Untranslatable)...)
+		slices.Sort(unknown)
+		unknown = slices.Compact(unknown)
+	}
+	return unknown
 }
 
 // TranslatedInto returns the field into which the runtimePatches of a job's copy are translated for a worker. Empty: the
@@ -82,7 +86,8 @@ func (f *filters) unknownFields(w *Worker) string {
 			f.job.Runtime.Kind, f.job.Runtime.Key.Name, inSpec(unknown)))
 	}
 	message := strings.Join(faults, "; ") + instead(w)
-	if len(unknown) > 0 && translate.Into(w.Trainer.Fields) != "" && len(common(f.job.Fields, w.Trainer.Untranslatable)) == 0 {
+	helps := translate.Into(w.Trainer.Fields) != "" && len(common(f.job.Fields, w.Trainer.Untranslatable)) == 0
+	if helps && len(faults) == 1 && slices.Equal(unknown, []string{translate.Patches}) {
 		message += "; a DispatchPolicy with skew: Translate lets the copy say it with that"
 	}
 	return message
