@@ -178,6 +178,11 @@ test-kueue: build controlplane ## Run the tests with a real Kueue on the hub and
 	go -C test/benchmark/e2e test ./beside -count=1 -timeout 40m -v
 	go -C test/faults test ./behind -count=1 -timeout 20m -v
 
+.PHONY: test-trainers
+test-trainers: build controlplane ## Run the tests with older releases of the Kubeflow Trainer on workers, which are built first (minutes when cold)
+	hack/build-trainers.sh
+	go -C test/contract test ./older -count=1 -timeout 40m -v
+
 .PHONY: test-fakeservers
 test-fakeservers: controlplane ## Compare the fake workers of benchmarks with a real API server
 	go -C test/benchmark test ./fakeservers -count=1 -timeout 20m

@@ -26,4 +26,4 @@ TRAINYARD_INPUTS="$code $(hack/inputs.sh bin/kubectl bin/jobset-manager config)"
 export TRAINYARD_INPUTS
 cd test/contract
 exec "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
-  --jsonfile "$root/$output/contract.json" -- -vet=off '-ldflags=-s -w' -timeout "${TIMEOUT:-30m}" "$@" ./...
+  --jsonfile "$root/$output/contract.json" -- -vet=off '-ldflags=-s -w' -timeout "${TIMEOUT:-30m}" "$@" .

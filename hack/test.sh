@@ -65,7 +65,7 @@ list() {
 
 # Prints the other modules whose tests run here. hack/contract.sh runs those of test/contract, and run_controlplane
 # those of test/controlplane and hack/kindnode.
-harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane|hack/kindnode'; }
+harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane|test/trainers|hack/kindnode'; }
 
 # Prints "harness package" for each package of a module with tests.
 list_harness() {
