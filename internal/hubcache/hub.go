@@ -84,6 +84,7 @@ func (h *Hub) NewInformer(
 		return NewInformer(from, example, resync, indexers)
 	}
 	s.from, s.example = toolscache.ToListerWatcherWithContext(from), example
+	s.transform = packing(nil) // Until the cache sets its own.
 	made := NewInformer(s, example, resync, indexers)
 	s.follow(made)
 	return made
@@ -138,7 +139,7 @@ func (h *Hub) listUnfinished(ctx context.Context, first page) (found []runtime.O
 // name notes which Dispatches have not finished, once.
 func (h *Hub) name(dispatches []runtime.Object) {
 	h.once.Do(func() {
-		for _, object := range dispatches {
+		for _, object := range dispatches { // A packed one has finished.
 			if d, ok := object.(*v1alpha1.Dispatch); ok && d.Status.Phase != v1alpha1.PhaseFinished {
 				h.unfinished = append(h.unfinished, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -202,6 +203,15 @@ func TestListedAgain(t *testing.T) {
 	dispatches.mu.Unlock()
 	rest <- watch.Event{Type: watch.Error, Object: &expired.ErrStatus}
 	s.wantCached(t)
+	list, err := dispatches.ListWithContext(t.Context(), metav1.ListOptions{})
+	check.Must(t, err)
+	objects, err := meta.ExtractList(list)
+	check.Must(t, err)
+	for _, object := range objects {
+		if _, ok := object.(packed); !ok && unpack(object).(*v1alpha1.Dispatch).IsFinished() {
+			t.Errorf("a list has %T", object)
+		}
+	}
 }
 
 // A hub whose API server cannot select Dispatches by their phase has all read at once, as an older one.

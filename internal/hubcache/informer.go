@@ -22,7 +22,7 @@ func NewInformer(
 	if !isPackable(example) {
 		return all
 	}
-	return &informer{all}
+	return &informer{all, from}
 }
 
 // isPackable is true for the kinds that are packed.
@@ -39,11 +39,18 @@ func isDispatch(example runtime.Object) bool {
 }
 
 // informer is an informer that keeps finished objects packed.
-type informer struct{ toolscache.SharedIndexInformer }
+type informer struct {
+	toolscache.SharedIndexInformer
+	from toolscache.ListerWatcher
+}
 
 // SetTransform implements toolscache.SharedInformer. The cache calls it for each informer.
 func (i *informer) SetTransform(transform toolscache.TransformFunc) error {
-	return i.SharedIndexInformer.SetTransform(packing(transform))
+	transform = packing(transform)
+	if from, ok := i.from.(*source); ok {
+		from.transform = transform
+	}
+	return i.SharedIndexInformer.SetTransform(transform)
 }
 
 // AddEventHandler implements toolscache.SharedInformer.

@@ -32,11 +32,12 @@ type source struct {
 	over          chan struct{}
 	// pageSize is how many objects a request of a list gets.
 	pageSize int64
-	// from is the API server, example an object of the kind, and stored says whether the informer's store has a key.
-	// NewInformer sets them.
-	from    toolscache.ListerWatcherWithContext
-	example runtime.Object
-	stored  func(key string) bool
+	// from is the API server, example an object of the kind, stored says whether the informer's store has a key, and
+	// transform is what is done with an object before it comes there. The informer sets them before it runs.
+	from      toolscache.ListerWatcherWithContext
+	example   runtime.Object
+	stored    func(key string) bool
+	transform toolscache.TransformFunc
 
 	mu sync.Mutex
 	// The following fields are under mu.
@@ -72,7 +73,6 @@ func (s *source) isOver() bool {
 
 // page is a page of a list.
 type page struct {
-	list          runtime.Object
 	items         []runtime.Object
 	version, next string
 	remaining     int64
@@ -89,7 +89,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (page, er
 		return page{}, fmt.Errorf("read a list: %w", err)
 	}
 	items, err := meta.ExtractListWithAlloc(list)
-	return page{list: list, items: items, version: about.GetResourceVersion(), next: about.GetContinue(), remaining: remainingOf(about)}, err
+	return page{items: items, version: about.GetResourceVersion(), next: about.GetContinue(), remaining: remainingOf(about)}, err
 }
 
 // List implements toolscache.Lister.
@@ -124,7 +124,7 @@ func (s *source) ListWithContext(ctx context.Context, _ metav1.ListOptions) (run
 	} else {
 		s.haveAll(objects, first.version)
 	}
-	return first.with(objects)
+	return first.with(objects), nil
 }
 
 // firstOf returns the objects of a list that has to have only some.
@@ -151,27 +151,35 @@ func await(ctx context.Context, closed <-chan struct{}) error {
 	}
 }
 
-// with makes the list of a page one of these objects, without a next page.
-func (p page) with(objects []runtime.Object) (runtime.Object, error) {
-	about, err := meta.ListAccessor(p.list)
-	if err != nil {
-		return nil, fmt.Errorf("make a list: %w", err)
+// with returns a list of these objects, at the version of the page.
+func (p page) with(objects []runtime.Object) *metav1.List {
+	list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: p.version}, Items: make([]runtime.RawExtension, len(objects))}
+	for i := range objects {
+		list.Items[i].Object = objects[i]
 	}
-	about.SetContinue("")
-	about.SetRemainingItemCount(nil)
-	return p.list, meta.SetList(p.list, objects)
+	return list
 }
 
-// all reads the pages after the first one, and returns the objects of all.
-func (s *source) all(ctx context.Context, first page) ([]runtime.Object, error) {
-	objects := first.items
-	for p := first; p.next != ""; objects = append(objects, p.items...) {
-		var err error
+// all reads the pages after the first one, and returns the objects of all. It packs them page by page: as they come, they
+// take many times the memory.
+func (s *source) all(ctx context.Context, p page) (objects []runtime.Object, err error) {
+	for {
+		for _, object := range p.items {
+			transformed, err := s.transform(object)
+			if err != nil {
+				return nil, err
+			}
+			if kept, ok := transformed.(runtime.Object); ok {
+				objects = append(objects, kept)
+			}
+		}
+		if p.next == "" {
+			return objects, nil
+		}
 		if p, err = s.list(ctx, metav1.ListOptions{Limit: s.pageSize, Continue: p.next}); err != nil {
 			return nil, err
 		}
 	}
-	return objects, nil
 }
 
 // beginWith notes what the first list has, and begins to read the rest.
