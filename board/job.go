@@ -24,16 +24,16 @@ import (
 
 // jobView is everything about one job.
 type jobView struct {
-	Namespace string             `json:"namespace"`
-	Name      string             `json:"name"`
-	State     string             `json:"state"`
-	Tone      tone               `json:"tone"`
-	Headline  string             `json:"headline"`
-	Facts     []explanation.Fact `json:"facts"`
-	Tables    []table            `json:"tables,omitempty"`
-	Steps     []v1alpha1.Step    `json:"steps,omitempty"`
-	Spans     []timeline.Span    `json:"spans"`
-	Events    []event            `json:"events,omitempty"`
+	Namespace string               `json:"namespace"`
+	Name      string               `json:"name"`
+	State     string               `json:"state"`
+	Tone      tone                 `json:"tone"`
+	Headline  string               `json:"headline"`
+	Details   []explanation.Detail `json:"details"`
+	Tables    []table              `json:"tables,omitempty"`
+	Steps     []v1alpha1.Step      `json:"steps,omitempty"`
+	Spans     []timeline.Span      `json:"spans"`
+	Events    []event              `json:"events,omitempty"`
 	// NoEvents says why there are no Events.
 	NoEvents string    `json:"noEvents,omitempty"`
 	Commands []command `json:"commands"`
@@ -111,7 +111,7 @@ func (b *Board) findPlace(ctx context.Context, c Caller, f *explanation.Observat
 func (b *Board) viewOf(f explanation.Observation) *jobView {
 	key := types.NamespacedName{Namespace: f.Job.GetNamespace(), Name: f.Job.GetName()}
 	view := &jobView{
-		Namespace: key.Namespace, Name: key.Name, State: f.Word(), Tone: toneOf(f), Headline: f.Headline(), Facts: f.Facts(),
+		Namespace: key.Namespace, Name: key.Name, State: f.Word(), Tone: toneOf(f), Headline: f.Headline(), Details: f.Details(),
 		Spans: timeline.Of(f.Job, f.Dispatch), Commands: b.commands(key, f),
 	}
 	for _, section := range f.Sections() {

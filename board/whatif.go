@@ -33,11 +33,11 @@ const (
 
 // simulated is what a job would do.
 type simulated struct {
-	Name     string             `json:"name"`
-	Placed   bool               `json:"placed"`
-	Headline string             `json:"headline"`
-	Facts    []explanation.Fact `json:"facts"`
-	Workers  []explanation.Line `json:"workers,omitempty"`
+	Name     string               `json:"name"`
+	Placed   bool                 `json:"placed"`
+	Headline string               `json:"headline"`
+	Details  []explanation.Detail `json:"details"`
+	Workers  []explanation.Line   `json:"workers,omitempty"`
 }
 
 // serveWhatIf says where pasted TrainJobs would run. It takes no other kinds: a policy or a runtime is tried with the
@@ -79,7 +79,7 @@ func (b *Board) serveWhatIf(w http.ResponseWriter, r *http.Request, c Caller) {
 	for _, result := range outcome.Results {
 		shown.Results = append(shown.Results, simulated{
 			Name: result.Dispatch.Namespace + "/" + result.Dispatch.Name, Placed: result.Dispatch.Spec.Cluster != "", Headline: result.Headline(),
-			Facts: result.Facts(), Workers: explanation.Lines(result.Dispatch),
+			Details: result.Details(), Workers: explanation.Lines(result.Dispatch),
 		})
 	}
 	answer(w, http.StatusOK, shown)

@@ -44,7 +44,7 @@ function card(worker) {
     worker.seen && h('p', { class: 'muted' }, 'Last seen ', age(worker.seen, ' ago'), '. What follows is from then.'),
     nodes(worker.nodes ?? []),
     (worker.pools ?? []).map(pool),
-    h('dl', { class: 'facts' },
+    h('dl', { class: 'details' },
       h('dt', {}, 'Jobs'), h('dd', {}, h('a', { href: address('jobs', { worker: worker.name }), 'data-focus': 'jobs' }, String(worker.jobs))),
       h('dt', {}, 'Free besides GPUs'), h('dd', {}, worker.cpu === '<unknown>' ? 'not known' : `${worker.cpu} cores, ${worker.memory}`),
       h('dt', {}, 'Agent'), h('dd', {}, worker.agent === 'True' ? 'answers' : worker.agent),

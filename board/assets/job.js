@@ -114,7 +114,7 @@ const inHead = ['Name', 'Namespace', 'State'];
 
 function overview(job) {
   return [
-    h('dl', { class: 'facts wide' }, job.facts.filter((fact) => !inHead.includes(fact.name)).map((fact) => [
+    h('dl', { class: 'details wide' }, job.details.filter((fact) => !inHead.includes(fact.name)).map((fact) => [
       h('dt', { class: fact.name === 'To Do' ? 'todo' : undefined }, fact.name), h('dd', {}, fact.value)])),
     (job.tables ?? []).map((table) => h('section', {}, h('h2', {}, table.name), h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': table.name },
       h('table', { class: 'lines' }, h('thead', {}, h('tr', {}, table.columns.map((name) => h('th', { scope: 'col' }, name)))),

@@ -52,6 +52,6 @@ export function whatIf(main, { values, state }) {
 function result(r) {
   return h('section', { class: `card ${r.placed ? 'good' : 'waits'}` },
     h('header', {}, h('h2', {}, r.name), pill(r.placed ? 'good' : 'waits', r.placed ? 'Would run' : 'Would wait')),
-    h('p', {}, r.headline), h('dl', { class: 'facts wide' }, r.facts.map((fact) => [h('dt', {}, fact.name), h('dd', {}, fact.value)])),
+    h('p', {}, r.headline), h('dl', { class: 'details wide' }, r.details.map((fact) => [h('dt', {}, fact.name), h('dd', {}, fact.value)])),
     r.workers?.length > 0 && lines(r.workers));
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/trainyard/trainyard/views/output"
 )
 
-// Fact is a line that says one thing about a job.
-type Fact struct {
+// Detail is a line that says one thing about a job.
+type Detail struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
@@ -42,7 +42,7 @@ type Section struct {
 func Describe(out io.Writer, f Observation, wide bool) error {
 	var b bytes.Buffer
 	w := printers.GetNewTabWriter(&b)
-	for _, fact := range f.Facts() {
+	for _, fact := range f.Details() {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", fact.Name, printers.EscapeTerminal(fact.Value))
 	}
 	_ = w.Flush() // It writes to memory.
@@ -61,11 +61,11 @@ func (f Observation) Sections() []Section {
 	return slices.DeleteFunc(all, func(s Section) bool { return len(s.Table.Rows) == 0 })
 }
 
-// Facts returns a line for each fact, as kubectl describe prints them.
-func (f Observation) Facts() (facts []Fact) {
+// Details returns a line for each fact, as kubectl describe prints them.
+func (f Observation) Details() (details []Detail) {
 	line := func(name, value string) {
 		if value != "" {
-			facts = append(facts, Fact{name, oneLine(value)})
+			details = append(details, Detail{name, oneLine(value)})
 		}
 	}
 	line("Name", f.Job.GetName())
@@ -98,7 +98,7 @@ func (f Observation) Facts() (facts []Fact) {
 	line("Data", f.Data)
 	line("Cost", f.cost())
 	line("Age", output.Age(f.Job.GetCreationTimestamp(), f.Now))
-	return facts
+	return details
 }
 
 // oneLine joins the lines of a text, such as a worker's message.

@@ -277,16 +277,16 @@ func (r Result) Headline() string {
 	return fmt.Sprintf("TrainJob %s/%s would wait (%s)", d.Namespace, d.Name, jobs.Reason(d))
 }
 
-// Facts says more about it.
-func (r Result) Facts() []explanation.Fact {
+// Details says more about it.
+func (r Result) Details() []explanation.Detail {
 	d := r.Dispatch
-	facts := []explanation.Fact{{Name: "Why", Value: explanation.Message(d)}}
+	details := []explanation.Detail{{Name: "Why", Value: explanation.Message(d)}}
 	if len(r.Equals) > 0 {
 		names := make([]string, len(r.Equals))
 		for i := range r.Equals {
 			names[i] = string(r.Equals[i])
 		}
-		facts = append(facts, explanation.Fact{
+		details = append(details, explanation.Detail{
 			Name: "Or", Value: strings.Join(names, ", ") + "; the scores are equal, and the UID decides that the job gets when it is created",
 		})
 	}
@@ -298,17 +298,17 @@ func (r Result) Facts() []explanation.Fact {
 	default:
 		behind = fmt.Sprintf("%d waiting jobs, which come before it and may take the room", r.Before)
 	}
-	facts = append(facts, explanation.Fact{Name: "Behind", Value: behind}, explanation.Fact{Name: "Needs", Value: jobs.Needs(d.Spec.PodSets)},
-		explanation.Fact{Name: "Data", Value: r.Data},
-		explanation.Fact{Name: "Policy", Value: output.Or(r.Policy, output.None)}, explanation.Fact{Name: "Priority", Value: fmt.Sprint(d.Spec.Priority)})
-	return slices.DeleteFunc(facts, func(f explanation.Fact) bool { return f.Value == "" })
+	details = append(details, explanation.Detail{Name: "Behind", Value: behind}, explanation.Detail{Name: "Needs", Value: jobs.Needs(d.Spec.PodSets)},
+		explanation.Detail{Name: "Data", Value: r.Data},
+		explanation.Detail{Name: "Policy", Value: output.Or(r.Policy, output.None)}, explanation.Detail{Name: "Priority", Value: fmt.Sprint(d.Spec.Priority)})
+	return slices.DeleteFunc(details, func(f explanation.Detail) bool { return f.Value == "" })
 }
 
-// text is the headline and the facts, a line each.
+// text is the headline and the details, a line each.
 func (r Result) text() string {
 	var b strings.Builder
 	b.WriteString(r.Headline() + "\n")
-	for _, fact := range r.Facts() {
+	for _, fact := range r.Details() {
 		fmt.Fprintf(&b, "  %-10s %s\n", fact.Name+":", fact.Value)
 	}
 	return b.String()
