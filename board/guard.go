@@ -77,5 +77,9 @@ func fail(w http.ResponseWriter, err error) {
 	if errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 600 {
 		code = int(status.Status().Code)
 	}
-	refuse(w, code, &problem{Error: err.Error()})
+	p := &problem{Error: err.Error()}
+	if code == http.StatusForbidden {
+		p.Todo = "ask an admin of the hub for that right"
+	}
+	refuse(w, code, p)
 }

@@ -68,7 +68,7 @@ function state(now) {
 
 function navigation(current, values) {
   document.getElementById('pages').replaceChildren(...Object.entries(pages).filter(([, page]) => !page.hidden).map(([name, page]) => h('a', {
-    href: address(name, name === 'fleet' ? {} : { namespace: values.namespace }), 'aria-current': name === current ? 'page' : undefined,
+    href: address(name, name === 'fleet' ? {} : { namespace: values.namespace }), 'aria-current': name === current ? 'page' : name === 'jobs' && current === 'job' ? 'true' : undefined,
   }, page.title)));
   namespaces.hidden = current === 'fleet' || current === 'job' || me.fixed;
   namespaces.firstElementChild.value = values.namespace ?? '';

@@ -8,7 +8,7 @@ import { follow } from './live.js';
 export function fleet(main, { values, set, state }) {
   const summary = h('dl', { class: 'summary' }), cards = h('div', { class: 'cards' }), empty = h('div');
   const filter = h('input', {
-    type: 'search', placeholder: 'Filter by name, label or GPU', 'aria-label': 'Filter workers', value: values.text ?? '',
+    type: 'search', size: 30, placeholder: 'Filter by name, label or GPU', 'aria-label': 'Filter workers', value: values.text ?? '',
     change: (event) => set({ text: event.target.value.trim() }),
   });
   main.append(h('div', { class: 'heading' }, h('h1', {}, 'Fleet'), filter), summary, empty, cards);

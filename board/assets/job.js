@@ -92,7 +92,7 @@ function tabList(names, choose) {
     choose(name);
   };
   names.forEach((name, at) => element.append(h('button', {
-    type: 'button', role: 'tab', 'aria-selected': at === 0, tabindex: at === 0 ? 0 : -1, click: () => select(name),
+    type: 'button', role: 'tab', 'aria-selected': String(at === 0), tabindex: at === 0 ? 0 : -1, click: () => select(name),
     keydown: (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!by) return;
@@ -116,9 +116,15 @@ function overview(job) {
   return [
     h('dl', { class: 'details wide' }, job.details.filter((fact) => !inHead.includes(fact.name)).map((fact) => [
       h('dt', { class: fact.name === 'To Do' ? 'todo' : undefined }, fact.name), h('dd', {}, fact.value)])),
-    (job.tables ?? []).map((table) => h('section', {}, h('h2', {}, table.name), h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': table.name },
-      h('table', { class: 'lines' }, h('thead', {}, h('tr', {}, table.columns.map((name) => h('th', { scope: 'col' }, name)))),
-        h('tbody', {}, table.rows.map((row) => h('tr', {}, row.map((value, at) => h(at ? 'td' : 'th', at ? {} : { scope: 'row' }, String(value))))))))))];
+    (job.tables ?? []).map(tableOf)];
+}
+
+/** tableOf shows a table of the plugin without the columns in which no row has a value. */
+function tableOf({ name, columns, rows }) {
+  const shown = columns.map((_, at) => at).filter((at) => rows.some((row) => !['<none>', '<unknown>', ''].includes(String(row[at]))));
+  return h('section', {}, h('h2', {}, name), h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': name }, h('table', { class: 'lines' },
+    h('thead', {}, h('tr', {}, shown.map((at) => h('th', { scope: 'col' }, columns[at])))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, shown.map((at) => h(at ? 'td' : 'th', at ? {} : { scope: 'row' }, String(row[at])))))))));
 }
 
 function events(job) {

@@ -65,9 +65,10 @@ export function follow(page, values, show, fail, state) {
       take(await ask(page, values));
     } catch (error) {
       if (ended) return;
-      state('off');
+      const passes = error.status === 0 || error.status >= 500 || error.status === 429;
+      state(passes ? 'off' : 'still');
       fail(error.told ?? { error: String(error) });
-      if (error.status === 0 || error.status >= 500 || error.status === 429) again(3);
+      if (passes) again(3);
       return;
     }
     if (ended) return;

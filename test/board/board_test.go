@@ -56,6 +56,8 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	b.tab(t, "Logs")
+	b.await(t, `cannot list resource "pods"`) // Operators may not read what jobs of others print.
 	b.faultless(t)
 }
 

@@ -50,11 +50,12 @@ func (h *hub) objects(ctx context.Context) error {
 			runs(d, "gpu-east", now)
 			d.Status.Restarts = 4
 			d.Status.Conditions = append(d.Status.Conditions, condition(v1alpha1.DispatchHealthy, metav1.ConditionFalse, "CrashLoop", "pod crashes-node-0-0: container node ended with exit code 1: "+markup))
+			after := func(seconds time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(seconds * time.Second)} }
 			d.Status.History = []v1alpha1.Attempt{{
-				Attempt: 1, Cluster: "gpu-west", To: metav1.NewTime(now.Add(-40 * time.Minute)), Outcome: v1alpha1.OutcomeWorkerLost, Message: "gpu-west does not answer",
-				FirstRunningTime: &metav1.Time{Time: now.Add(-80 * time.Minute)},
+				Attempt: 1, Cluster: "gpu-west", StartTime: after(2), FirstRunningTime: after(3), To: *after(6), Outcome: v1alpha1.OutcomeWorkerLost, Message: "gpu-west does not answer",
 			}}
-			d.Spec.Attempt, d.Status.Attempt = 2, 2
+			d.Spec.Attempt, d.Status.Attempt, d.Status.StartTime, d.Status.FirstRunningTime = 2, 2, after(9), after(11)
+			d.Status.Conditions[0].LastTransitionTime = *after(8)
 		},
 	} {
 		if err := h.job(ctx, "vision", name, change); err != nil {
