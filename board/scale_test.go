@@ -34,7 +34,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(clientOf); address != "" {
-		res, err := http.Get(address) //nolint:noctx // The test kills this process.
+		res, err := http.Get(address)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

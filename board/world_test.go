@@ -129,7 +129,7 @@ func (w *world) remove(t testing.TB, object client.Object) {
 
 func (w *world) get(t testing.TB, path string) (code int, body string) {
 	t.Helper()
-	res, err := http.Get(w.server.URL + path) //nolint:noctx // The server ends with the test.
+	res, err := http.Get(w.server.URL + path)
 	check.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	all, err := io.ReadAll(res.Body)

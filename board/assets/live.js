@@ -71,7 +71,7 @@ export function follow(page, values, show, fail, state) {
       if (passes) again(3);
       return;
     }
-    if (ended) return;
+    if (ended || document.hidden) return;
     source = new EventSource(`api/stream/${address(page, values)}`);
     source.addEventListener('open', () => state('on'));
     source.addEventListener('page', (event) => take(JSON.parse(event.data)));
@@ -85,9 +85,18 @@ export function follow(page, values, show, fail, state) {
     });
   };
 
+  // A browser opens six connections to a server. A tab that nobody sees leaves them to the others.
+  const seen = () => {
+    clearTimeout(timer);
+    source?.close();
+    if (!document.hidden) begin();
+  };
+
   begin();
+  document.addEventListener('visibilitychange', seen);
   return () => {
     ended = true;
+    document.removeEventListener('visibilitychange', seen);
     clearTimeout(timer);
     source?.close();
   };

@@ -5,6 +5,7 @@
 // its user and the cluster of the current context.
 //
 //	kubectl trainyard clusters           the workers, and what they have free
+//	kubectl trainyard board              workers, waiting jobs and all jobs in the browser
 //	kubectl trainyard explain TRAINJOB   where a TrainJob runs and why, or why it waits
 //	kubectl trainyard logs TRAINJOB      the log of a TrainJob
 //	kubectl trainyard kubeconfig         a kubeconfig that leads through the hub's gateway
@@ -28,7 +29,7 @@
 //	rules:
 //	- {apiGroups: [trainyard.dev], resources: [workerclusters], verbs: [get, list, watch, patch]}
 //	- {apiGroups: [trainyard.dev], resources: [dispatches, tombstones], verbs: [get, list, watch]}
-//	- {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list]}
+//	- {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list, watch]}
 //
 // With the right to list Events in the namespace default, adopt and release also say why a decision is not carried out.
 // The right to patch WorkerClusters is for admins of the hub: it permits changing where they lead to.

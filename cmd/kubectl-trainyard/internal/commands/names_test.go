@@ -99,7 +99,7 @@ func TestWordsOfServersAreShown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	check.Must(t, clientcmd.WriteToFile(*config, path))
 	for _, command := range []string{
-		"logs job", "retry job", "clusters", "runtimes", "explain job", "queue", "drain east", "cordon east", "forget east", "release east default/job",
+		"logs job", "retry job", "clusters", "board --open=false", "runtimes", "explain job", "queue", "drain east", "cordon east", "forget east", "release east default/job",
 		"adopt east default/job",
 	} {
 		t.Run(command, func(t *testing.T) {
