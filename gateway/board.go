@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -22,9 +24,9 @@ import (
 // boardPath is where the board is. The API of Kubernetes has no such path.
 const boardPath = "/board"
 
-// boardHandler serves the board, whose caches are those of the manager. What a caller sees of them, the hub decides.
-func (g *Gateway) boardHandler(ctx context.Context, o Options) http.Handler {
-	return http.StripPrefix(boardPath, board.New(ctx, board.Options{
+// newBoard serves the board, whose caches are those of the manager. What a caller sees of them, the hub decides.
+func newBoard(ctx context.Context, g *Gateway, o Options) http.Handler {
+	pages := http.StripPrefix(boardPath, board.New(ctx, board.Options{
 		Caches: o.Caches, Watched: board.Watched{Workers: true, Jobs: true}, Clock: o.Clock,
 		Caller: func(w http.ResponseWriter, r *http.Request) board.Caller {
 			c, ok := callerOf(r)
@@ -35,20 +37,19 @@ func (g *Gateway) boardHandler(ctx context.Context, o Options) http.Handler {
 			return &boardCaller{gateway: g, caller: &c}
 		},
 	}))
+	counter := requests.MustCurryWith(prometheus.Labels{"route": "board"})
+	return promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == boardPath { // Otherwise the addresses in the page would lead elsewhere.
+			http.Redirect(w, r, boardPath+"/", http.StatusPermanentRedirect)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	}))
 }
 
 // isBoard is true for paths of the board.
 func isBoard(path string) bool {
 	return path == boardPath || strings.HasPrefix(path, boardPath+"/")
-}
-
-// serveBoard answers a request for the board.
-func (g *Gateway) serveBoard(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == boardPath { // Otherwise the addresses in the page would lead elsewhere.
-		http.Redirect(w, r, boardPath+"/", http.StatusPermanentRedirect)
-		return
-	}
-	g.board.ServeHTTP(w, r)
 }
 
 // boardCaller is a caller of the board. All that it reads is read with its own token.

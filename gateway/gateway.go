@@ -83,7 +83,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Archive != nil {
 		g.archived = &archived{store: o.Archive, hub: h, access: g.access, copies: g.copies, limits: g.limits, log: o.Logger}
 	}
-	g.board = g.boardHandler(ctx, o)
+	g.board = newBoard(ctx, g, o)
 	if err := g.places.follow(ctx, o.Caches); err != nil {
 		return nil, err
 	}
@@ -109,8 +109,7 @@ const noToken = "the gateway takes bearer tokens, and no client certificates or 
 // ServeHTTP answers a request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isBoard(r.URL.Path) {
-		counter := requests.MustCurryWith(prometheus.Labels{"route": "board"})
-		promhttp.InstrumentHandlerCounter(counter, http.HandlerFunc(g.serveBoard)).ServeHTTP(w, r)
+		g.board.ServeHTTP(w, r)
 		return
 	}
 	info, to, err := parse(r)

@@ -39,7 +39,7 @@ function waiting(job) {
 
 /** lines says for each worker why it does not take a job, or how well it fits. */
 export function lines(workers) {
-  return h('table', { class: 'lines' },
+  return h('table', { class: 'lines why' },
     h('thead', {}, h('tr', {}, ['Worker', 'Result', 'Why'].map((name) => h('th', { scope: 'col' }, name)))),
     h('tbody', {}, workers.map((w) => h('tr', {}, h('th', { scope: 'row' }, w.worker),
       h('td', {}, w.score === undefined ? w.result : `${w.result}, score ${w.score}`), h('td', {}, w.message)))));
