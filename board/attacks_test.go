@@ -75,8 +75,12 @@ func TestDoor(t *testing.T) {
 	for _, path := range []string{"", "jobs?namespace=team", "assets/app.js", "api/fleet", "api/me"} {
 		for name, header := range map[string][]string{
 			"Same": {"Sec-Fetch-Site", "same-origin"}, "Typed": {"Sec-Fetch-Site", "none"}, "Old": {"Origin", "http://" + host}, "Neither": nil,
+			"Visit":     {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document", "Sec-Fetch-Mode", "navigate"},
 			"Forwarded": {"Host", "localhost:8080", "Origin", "http://localhost:8080"},
 		} {
+			if name == "Visit" && strings.ContainsAny(path, "/") { // A page of another origin leads to pages, and to nothing else.
+				continue
+			}
 			if res := d.send(t, http.MethodGet, base+path, append(header, "Cookie", cookie)...); res.StatusCode != http.StatusOK {
 				t.Errorf("%s %s: %s", name, path, res.Status)
 			}
@@ -104,7 +108,9 @@ func TestOtherPages(t *testing.T) {
 		"TypedForm":   {method: http.MethodPost, path: "api/whatif", header: []string{"Sec-Fetch-Site", "none"}},
 		"Frame":       {path: "", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "iframe"}},
 		"Script":      {path: "assets/app.js", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "script"}},
-		"Link":        {path: "jobs", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document", "Sec-Fetch-Mode", "navigate"}},
+		"Link":        {path: "api/fleet", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document", "Sec-Fetch-Mode", "navigate"}},
+		"FrameOfPage": {path: "jobs", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "iframe", "Sec-Fetch-Mode", "navigate"}},
+		"FormOfPage":  {method: http.MethodPost, path: "api/whatif", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document", "Sec-Fetch-Mode", "navigate"}},
 		"Rebound":     {path: "api/fleet", header: []string{"Host", "evil.example:4321", "Sec-Fetch-Site", "same-origin"}},
 		"ReboundName": {path: "", header: []string{"Host", "127.0.0.1.evil.example"}},
 		"ReboundIP":   {path: "", header: []string{"Host", "192.0.2.7:4321"}},

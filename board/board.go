@@ -100,7 +100,7 @@ func New(ctx context.Context, o Options) *Board {
 // ServeHTTP answers a request.
 func (b *Board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
-	if !sameOrigin(r) {
+	if !sameOrigin(r) && !isVisit(r) {
 		refuse(w, http.StatusForbidden, &problem{Error: "another page sent this request", Todo: "open the board itself"})
 		return
 	}

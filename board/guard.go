@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -40,6 +42,13 @@ func sameOrigin(r *http.Request) bool {
 		return isOwnOrigin(r)
 	}
 	return false
+}
+
+// isVisit is true for a browser that comes from another page by a link, or from the login of a proxy. It gets a page that
+// has nothing of the hub yet, in a window of its own.
+func isVisit(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" &&
+		slices.Contains(views, strings.TrimPrefix(r.URL.Path, "/"))
 }
 
 // isOwnOrigin is true without the header Origin: then no page of a browser without Sec-Fetch-Site has sent more than a

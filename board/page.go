@@ -26,9 +26,9 @@ const (
 
 const (
 	// usualRows is how many jobs a page has, and mostRows how many it may have.
-	usualRows, mostRows = 200, 2000
-	// mostPages is how many computed pages are kept.
-	mostPages = 256
+	usualRows, mostRows = 200, 1000
+	// mostPages is how many computed pages are kept beside those that are open. The largest has some hundred kilobytes.
+	mostPages = 64
 )
 
 // query says what is on a page. Equal queries have equal pages.
@@ -104,9 +104,9 @@ func (p *pages) of(q query) *page {
 	return made
 }
 
-// get returns the present content of a page.
-func (p *pages) get(q query, now func() time.Time) *content {
-	version, one := p.index.version(q), p.of(q)
+// get returns the present content of the page of a query.
+func (p *pages) get(one *page, q query, now func() time.Time) *content {
+	version := p.index.version(q)
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	if one.last != nil && one.last.version >= version {
@@ -192,7 +192,7 @@ func (b *Board) servePage(name string) func(http.ResponseWriter, *http.Request, 
 			return
 		}
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		_, _ = w.Write(b.pages.get(q, b.options.Clock.Now).encoded()) // The client may have gone.
+		_, _ = w.Write(b.pages.get(b.pages.of(q), q, b.options.Clock.Now).encoded()) // The client may have gone.
 	}
 }
 

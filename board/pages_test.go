@@ -62,7 +62,7 @@ func TestJobs(t *testing.T) {
 	w.remove(t, d)
 	w.remove(t, job)
 	check.Diff(t, []string{"team/hub-eval", "team/old"}, w.page(t, "/api/jobs?namespace=team").names(), "jobs after one was deleted")
-	for _, rows := range []string{"0", "x", "2001"} {
+	for _, rows := range []string{"0", "x", "1001"} {
 		code, _ := w.get(t, "/api/jobs?rows="+rows)
 		check.Equal(t, http.StatusBadRequest, code, "code for %s rows", rows)
 	}

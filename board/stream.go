@@ -47,10 +47,11 @@ func (b *Board) stream(name string) func(http.ResponseWriter, *http.Request, Cal
 func (b *Board) follow(ctx context.Context, s *events, q query, c Caller) {
 	again := b.options.Clock.NewTicker(askAgain)
 	defer again.Stop()
+	page := b.pages.of(q) // It stays as long as it is open, whatever others look at.
 	var last *content
 	for {
 		next := b.pulse.wait() // Before the page is read, so that no change is missed.
-		now := b.pages.get(q, b.options.Clock.Now)
+		now := b.pages.get(page, q, b.options.Clock.Now)
 		if now != last {
 			if text := now.since(last); text != nil && s.send("page", text) != nil {
 				return

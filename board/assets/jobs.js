@@ -5,7 +5,7 @@ import { address, age, h, keyed, notice, pill, refusal } from './dom.js';
 import { jobView } from './job.js';
 import { follow } from './live.js';
 
-const usualRows = 200, mostRows = 2000;
+const usualRows = 200, mostRows = 1000;
 
 /** jobs shows the newest jobs, and one of them at the side. The address has the filter and which job is open. */
 export function jobs(main, context) {
