@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// CountPages returns how many pages are computed from now on.
+// CountPages returns how many pages are computed from now on. Call it before the first page is open.
 func (b *Board) CountPages() *atomic.Int64 {
 	count, before := &atomic.Int64{}, b.pages.spent
 	b.pages.spent = func(took time.Duration) {

@@ -117,13 +117,14 @@ func TestManyJobs(t *testing.T) {
 // TestSharedPages: a page is computed once for all who have it open, and seldom, however often it changes.
 func TestSharedPages(t *testing.T) {
 	w := newWorld(t)
+	count := w.CountPages()
 	var streams []*stream
 	for range 10 {
 		s := w.stream(t, "/api/stream/fleet")
 		s.page(t)
 		streams = append(streams, s)
 	}
-	count := w.CountPages()
+	count.Store(0)
 	defer w.run(t)()
 	const changes, rounds = 100, 5
 	for round := range rounds {
