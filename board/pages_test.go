@@ -5,6 +5,7 @@ package board_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -207,6 +208,55 @@ func TestMarkup(t *testing.T) {
 	for _, path := range []string{"/api/fleet", "/api/queue"} {
 		if _, body := w.get(t, path); strings.ContainsAny(body, "<>") || !strings.Contains(body, "onerror=alert(1)") {
 			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
+
+// TestWatchable: a process watches what its user may, and never less than one namespace if that is allowed.
+func TestWatchable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rights []string
+		want   board.Watched
+	}{
+		"All":         {nil, board.Watched{Workers: true, Jobs: true}},
+		"Namespace":   {[]string{"dispatches team", "trainjobs team"}, board.Watched{Jobs: true, Namespace: "team"}},
+		"NoTrainJobs": {[]string{"dispatches ", "workerclusters "}, board.Watched{Workers: true}},
+		"Other":       {[]string{"dispatches other", "trainjobs other"}, board.Watched{}},
+	} {
+		c := &caller{}
+		if tc.rights != nil {
+			c.set(tc.rights...)
+		}
+		got, err := board.Watchable(t.Context(), c, "team")
+		check.Must(t, err)
+		check.Diff(t, tc.want, got, name)
+	}
+}
+
+// TestPastedTexts: what is no TrainJob, or too much, is refused in words, before anything is read.
+func TestPastedTexts(t *testing.T) {
+	w := newWorld(t)
+	w.hub = func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the hub was asked for %s", r.URL) }
+	const job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {generateName: a-}\nspec: {runtimeRef: {name: r}}\n"
+	for name, tc := range map[string]struct {
+		text, want string
+		code       int
+	}{
+		"Nothing": {"", "the text has no TrainJob", http.StatusUnprocessableEntity},
+		"Syntax":  {"a: [", "read the text", http.StatusUnprocessableEntity},
+		"Field":   {strings.Replace(job, "runtimeRef", "runtimeReff", 1), `unknown field \"spec.runtimeReff\"`, http.StatusUnprocessableEntity},
+		"Policy":  {job + "---\napiVersion: trainyard.dev/v1alpha1\nkind: DispatchPolicy\nmetadata: {name: p}", "kubectl trainyard simulate", http.StatusUnprocessableEntity},
+		"Many":    {strings.Repeat(job+"---\n", 21), "at most 20", http.StatusUnprocessableEntity},
+		"Long":    {strings.Repeat("#", 256<<10+1), "longer than 256 KiB", http.StatusRequestEntityTooLarge},
+		"Markup":  {"apiVersion: <img>\nkind: TrainJob\nmetadata: {name: a}", "the text: TrainJob \\\"a\\\" of \\u003cimg\\u003e is ignored", http.StatusUnprocessableEntity},
+	} {
+		res, err := http.Post(w.server.URL+"/api/whatif", "application/yaml", strings.NewReader(tc.text))
+		check.Must(t, err)
+		body, err := io.ReadAll(res.Body)
+		check.Must(t, err)
+		_ = res.Body.Close()
+		if res.StatusCode != tc.code || !strings.Contains(string(body), tc.want) {
+			t.Errorf("%s: %d %s, want %d with %q", name, res.StatusCode, body, tc.code, tc.want)
 		}
 	}
 }

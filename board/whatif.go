@@ -103,7 +103,7 @@ func pasted(text []byte, namespace string) (*simulation.Files, error) {
 	jobs, _ := simulation.Of[*trainer.TrainJob](files)
 	switch {
 	case len(jobs) == 0:
-		return nil, errors.New("the text has no TrainJob")
+		return nil, errors.New(strings.Join(append([]string{"the text has no TrainJob"}, files.Ignored...), "; "))
 	case len(jobs) > maxJobs:
 		return nil, fmt.Errorf("the text has %d TrainJobs: try at most %d at once", len(jobs), maxJobs)
 	case len(jobs) < files.Len():
