@@ -112,9 +112,9 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil, 2},
 		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}, 100},
 		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil, 29},
-		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}, 108},
+		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}, 193},
 		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}, 54},
-		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil, 5},
+		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil, 8},
 		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}, 2103},
 		"NoLocks":           {"Who writes last has written.", world.Broken{NoLocks: true}, "", nil, 16},
 	} {

@@ -48,8 +48,6 @@ type Client struct {
 	Views         map[Kind]*View
 	Line          Line
 	Actor         string
-	// LateIsGone: what a view has yet to read is not there.
-	LateIsGone bool
 	// Indexes has the indexes by field.
 	Indexes map[string]func(client.Object) []string
 }
@@ -73,7 +71,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, to client.Object
 	view, unread := c.Views[kind], false
 	if view != nil {
 		version = view.Get(key)
-		unread = version == nil && view.IsLate() && !c.LateIsGone
+		unread = version == nil && view.IsLate()
 	}
 	switch { // As package hubcache does.
 	case unread && hubcache.IsPatient(ctx):

@@ -80,7 +80,7 @@ func (m *Manager) start(behind int) {
 	m.connections = nil
 	m.hub = &memory.Client{
 		Server: w.Hub, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
-		Indexes: hubIndexes(), LateIsGone: w.Broken.LateIsGone,
+		Indexes: hubIndexes(),
 	}
 	m.live = m.hub.Live()
 	if w.Broken.CacheInsteadOfHub {

@@ -65,8 +65,6 @@ type Broken struct {
 	NoPodsSeen bool
 	// NoTrials: jobs are stopped for a job though the worker has not said that it takes that job.
 	NoTrials bool
-	// LateIsGone: what the caches have yet to read after a start counts as gone.
-	LateIsGone bool
 	// NoCollector: garbage collectors of managers do nothing.
 	NoCollector bool
 	// NoTombstonesSeen: jobs are given up though a worker may have a copy.
