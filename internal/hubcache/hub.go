@@ -63,7 +63,7 @@ type Options struct {
 
 // New makes a Hub.
 func New(o Options) (*Hub, error) {
-	all, err := dynamic.NewForConfig(o.Config)
+	all, err := dynamic.NewForConfig(o.Config) //nolint:forbidigo // It is a client of the hub.
 	if err != nil {
 		return nil, fmt.Errorf("make a client for TrainJobs: %w", err)
 	}

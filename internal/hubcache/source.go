@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // source gives an informer the objects of one kind: with its first list those that cannot wait, and the others between
@@ -94,7 +95,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (page, er
 
 // List implements toolscache.Lister.
 func (s *source) List(options metav1.ListOptions) (runtime.Object, error) {
-	return s.ListWithContext(context.Background(), options)
+	return s.ListWithContext(context.Background(), options) //nolint:forbidigo // The interface has no context.
 }
 
 // ListWithContext implements toolscache.ListerWithContext. An informer lists again when its watch has missed something:
@@ -259,10 +260,14 @@ func send(ctx context.Context, to chan<- watch.Event, event watch.Event) bool {
 // retry reads a page until it succeeds. It fails only if the API server has forgotten the version, or when ctx ends.
 func (s *source) retry(ctx context.Context, next string) (page, error) {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8, Cap: 10 * time.Second}
-	for {
+	for logged := false; ; {
 		p, err := s.list(ctx, metav1.ListOptions{Limit: s.pageSize, Continue: next})
 		if err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			return p, err
+		}
+		if ctx.Err() == nil && !logged {
+			log.FromContext(ctx).Error(err, "Finished jobs are not all read yet; trying again", "kind", fmt.Sprintf("%T", s.example))
+			logged = true
 		}
 		select {
 		case <-time.After(backoff.Step()):

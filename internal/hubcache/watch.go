@@ -19,7 +19,7 @@ func (s *source) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Watch implements toolscache.Watcher.
 func (s *source) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return s.WatchWithContext(context.Background(), options)
+	return s.WatchWithContext(context.Background(), options) //nolint:forbidigo // The interface has no context.
 }
 
 // WatchWithContext implements toolscache.WatcherWithContext.
