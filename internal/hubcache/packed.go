@@ -130,6 +130,14 @@ func (u uid) of() types.UID {
 	if u == (uid{}) {
 		return ""
 	}
-	digits := hex.EncodeToString(u[:])
-	return types.UID(strings.Join([]string{digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]}, "-"))
+	var text [36]byte
+	at := 0
+	for _, part := range [][]byte{u[:4], u[4:6], u[6:8], u[8:10], u[10:]} {
+		if at > 0 {
+			text[at] = '-'
+			at++
+		}
+		at += hex.Encode(text[at:], part)
+	}
+	return types.UID(text[:])
 }

@@ -6,6 +6,7 @@ package hubcache
 import (
 	"maps"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -79,14 +80,12 @@ func withPrefix(fields map[string]any, prefix string) map[string]any {
 // unpack implements packed.
 func (p *finishedTrainJob) unpack() client.Object {
 	object := maps.Clone(*p.shape)
-	metadata, _ := object["metadata"].(map[string]any)
-	object["metadata"] = maps.Clone(metadata)
-	job := &unstructured.Unstructured{Object: object}
-	job.SetName(p.name)
-	job.SetUID(p.uid.of())
-	job.SetResourceVersion(p.resourceVersion())
-	job.SetCreationTimestamp(timeOf(p.created))
-	return job
+	shared, _ := object["metadata"].(map[string]any)
+	metadata := maps.Clone(shared)
+	metadata["name"], metadata["uid"], metadata["resourceVersion"] = p.name, string(p.uid.of()), p.resourceVersion()
+	metadata["creationTimestamp"] = time.Unix(p.created, 0).UTC().Format(time.RFC3339)
+	object["metadata"] = metadata
+	return &unstructured.Unstructured{Object: object}
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
