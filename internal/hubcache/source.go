@@ -56,10 +56,12 @@ type source struct {
 	// sent are the keys of objects from rest that have not come to the store yet, and complete says that no more follow.
 	sent     map[string]bool
 	complete bool
+	// arrived has a token when the last of them has come.
+	arrived chan struct{}
 }
 
 func newSource(begin func(context.Context, page) ([]runtime.Object, bool, error), pageSize int64) *source {
-	return &source{begin: begin, over: make(chan struct{}), pageSize: pageSize, spoken: map[string]bool{}, sent: map[string]bool{}}
+	return &source{begin: begin, over: make(chan struct{}), pageSize: pageSize, spoken: map[string]bool{}, sent: map[string]bool{}, arrived: make(chan struct{}, 1)}
 }
 
 // isOver is true once the informer's store has all objects.
@@ -199,6 +201,7 @@ func (s *source) beginWith(ctx context.Context, objects []runtime.Object, first 
 func (s *source) haveAll(objects []runtime.Object, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sent = map[string]bool{}   // What was not taken is in the list, or gone.
 	if s.listed && !s.isOver() { // Nobody reads a store before the first list is in it.
 		for _, object := range objects {
 			// A list comes to the store as a whole. No event tells of an object that is there already.
@@ -237,11 +240,32 @@ func (s *source) read(ctx context.Context, p page, to chan<- watch.Event) {
 			close(to)
 			return
 		}
+		// The next page is read when this one is in the store: the rest must not keep live jobs from the CPUs.
+		if !s.awaitArrival(ctx) {
+			return
+		}
 		var err error
 		if p, err = s.retry(ctx, p.next); err != nil {
 			// The API server has forgotten the version. After this event an informer lists again.
 			send(ctx, to, watch.Event{Type: watch.Error, Object: &expired.ErrStatus})
 			return
+		}
+	}
+}
+
+// awaitArrival waits until what was sent has come to the store. It returns false when ctx ends.
+func (s *source) awaitArrival(ctx context.Context) bool {
+	for {
+		s.mu.Lock()
+		left := len(s.sent)
+		s.mu.Unlock()
+		if left == 0 {
+			return true
+		}
+		select {
+		case <-s.arrived:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }

@@ -198,6 +198,12 @@ func (s *source) follow(made toolscache.SharedIndexInformer) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.sent, keyOf(object))
+		if len(s.sent) == 0 {
+			select {
+			case s.arrived <- struct{}{}:
+			default: // There is a token.
+			}
+		}
 		s.closeIfOver()
 	}
 	followed, err := made.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
