@@ -47,7 +47,7 @@ var trainJobs = trainjobs.GroupVersionKind.GroupVersion().WithResource("trainjob
 type Hub struct {
 	trainJobs        dynamic.NamespaceableResourceInterface
 	dispatches, jobs *source
-	once             sync.Once
+	once, begun      sync.Once
 	// unfinished are the keys of the Dispatches that had not finished when they were listed first. named is closed then.
 	unfinished []types.NamespacedName
 	named      chan struct{}
@@ -70,8 +70,10 @@ func New(o Options) (*Hub, error) {
 	h := &Hub{trainJobs: all.Resource(trainJobs), named: make(chan struct{})}
 	size := cmp.Or(o.PageSize, defaultPageSize)
 	h.dispatches, h.jobs = newSource(h.listUnfinished, size), newSource(h.readUnfinished, size)
-	h.dispatches.known = h.name
-	h.jobs.before, h.jobs.after = h.named, h.dispatches.over
+	begun := make(chan struct{})
+	h.dispatches.known, h.jobs.known = h.name, func([]runtime.Object) { h.begun.Do(func() { close(begun) }) }
+	// First what cannot wait, of both kinds. Then the rest: whoever gets a finished job finds its Dispatch.
+	h.jobs.before, h.dispatches.after, h.jobs.after = h.named, begun, h.dispatches.over
 	return h, nil
 }
 
