@@ -192,6 +192,7 @@ func (b *Board) servePage(name string) func(http.ResponseWriter, *http.Request, 
 			return
 		}
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		//nolint:gosec // It is JSON, and its header says so.
 		_, _ = w.Write(b.pages.get(b.pages.of(q), q, b.options.Clock.Now).encoded()) // The client may have gone.
 	}
 }

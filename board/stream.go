@@ -91,7 +91,7 @@ func (s *events) send(name string, data []byte) error {
 	// Not every writer has deadlines. A client that takes nothing is noticed by TCP then.
 	_ = s.control.SetWriteDeadline(s.now().Add(writeTimeout))
 	for _, part := range [][]byte{[]byte("event: " + name + "\ndata: "), bytes.TrimSuffix(data, []byte("\n")), []byte("\n\n")} {
-		if _, err := s.to.Write(part); err != nil {
+		if _, err := s.to.Write(part); err != nil { //nolint:gosec // It is JSON in a stream of events.
 			return err
 		}
 	}

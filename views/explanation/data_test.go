@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/views/explanation"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/views/explanation"
 )
 
 // What counts of a job's data is printed with its source, and nothing else.
