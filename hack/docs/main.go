@@ -40,6 +40,7 @@ var sections = []section{
 	metrics(jobMetrics),
 	metrics(workerMetrics),
 	metrics(agentMetrics),
+	{"docs/metrics.md", "dashboards", dashboardTable, dashboards},
 	{"docs/policy.md", "scores", "dispatch/score.go", scores},
 	{"docs/install.md", "accelerators", "dispatch/accelerators/rows.go", acceleratorRows},
 	{"docs/install.md", "releases", releaseResults, releases},

@@ -6,7 +6,11 @@ package main
 import (
 	"cmp"
 	"go/ast"
+	"os"
+	"path/filepath"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // The sections of docs/metrics.md.
@@ -87,4 +91,20 @@ func metricOf(call *ast.CallExpr) []string {
 		words = "histogram: " + words
 	}
 	return []string{"`" + text(name) + "`", strings.Join(texts(labels), ", "), words}
+}
+
+const dashboardTable = "config/monitoring/dashboards/dashboards.yaml"
+
+// dashboards lists the Grafana dashboards.
+func dashboards() (string, error) {
+	var all []struct{ Name, Process, Title, About string }
+	text, err := os.ReadFile(filepath.Join(os.Args[1], dashboardTable))
+	if err == nil {
+		err = yaml.Unmarshal(text, &all)
+	}
+	rows := [][]string{{"dashboard", "ConfigMap", "what it shows"}}
+	for _, d := range all {
+		rows = append(rows, []string{d.Title, "`config/monitoring/" + d.Process + "`: `trainyard-dashboard-" + d.Name + "`", strings.TrimSuffix(d.About, ".")})
+	}
+	return table(rows), err
 }
