@@ -4,6 +4,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (o *drainOptions) follow(ctx context.Context, h *hub.Hub, worker *v1alpha1.
 	follower := drainFollower{streams: o.streams, progress: drain.NewProgress(v1alpha1.ClusterName(worker.Name)), answers: true}
 	for {
 		if done, err := follower.look(latest(), worker.Name, dispatches()); done || err != nil {
-			return err
+			return cmp.Or(err, o.status.Done())
 		}
 		select {
 		case <-watcher.Changed():
@@ -170,7 +171,11 @@ func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispat
 	stay, leave := f.progress.Counts()
 	switch {
 	case leave > 0:
-		return false, f.tellContact(worker)
+		if err := f.tellContact(worker); err != nil {
+			return true, err
+		}
+		return false, f.status.Draw(fmt.Sprintf("draining worker %q: %s still to leave, %s", name, counted(leave, "job", "jobs"),
+			counted(stay, "stays", "stay")))
 	case stay > 0:
 		if err := f.remark("note: %s on worker %q as things are; end the drain with %s uncordon %s",
 			counted(stay, "job stays", "jobs stay"), name, displayName, name); err != nil {

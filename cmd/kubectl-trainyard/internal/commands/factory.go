@@ -166,12 +166,17 @@ type streams struct {
 	genericiooptions.IOStreams
 	// raw are the same for what containers print, which is printed as it is.
 	raw genericiooptions.IOStreams
+	// status is what the command waits for.
+	status *printing.Status
 }
 
 // newStreams returns streams that show the control characters in words of workers and users, and do not send them.
 func newStreams(std genericiooptions.IOStreams) streams {
-	shown := genericiooptions.IOStreams{In: std.In, Out: printing.Escaped(std.Out), ErrOut: printing.Escaped(std.ErrOut)}
-	return streams{IOStreams: shown, raw: std}
+	status := printing.NewStatus(std.ErrOut)
+	shown := genericiooptions.IOStreams{
+		In: std.In, Out: printing.Escaped(status.Over(std.Out)), ErrOut: printing.Escaped(status.Over(std.ErrOut)),
+	}
+	return streams{IOStreams: shown, raw: std, status: status}
 }
 
 // say prints what was done with a worker, as kubectl does.

@@ -108,6 +108,9 @@ func (o *importOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.status.Draw("reading what the hub has of MultiKueue"); err != nil {
+		return err
+	}
 	seen, err := multikueue.Read(ctx, h, multikueue.Options{
 		KueueNamespace: o.kueueNamespace, Namespace: cmp.Or(o.factory.namespaceFlag(), multikueue.DefaultNamespace),
 		Context: o.factory.contextFlag(),
@@ -119,8 +122,10 @@ func (o *importOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report := multikueue.Import(ctx, h, seen, plan, multikueue.DryRun(o.dryRun))
-	if err := o.print(report); err != nil {
+	report := multikueue.Import(ctx, h, seen, plan, multikueue.DryRun(o.dryRun), func(silent []string) {
+		_ = o.status.Show("asking workers which rights the credentials have; these have not answered yet: " + strings.Join(silent, ", "))
+	})
+	if err := cmp.Or(o.status.Done(), o.print(report)); err != nil {
 		return err
 	}
 	var all *multierror.Error

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -207,8 +208,11 @@ func (o *joinOptions) run(ctx context.Context) error {
 		return err
 	}
 	join := registration.NewJoin(hub, worker, o.Options, func(line string) error { return o.printLines([]string{line}) })
+	if err := o.status.Draw("looking at the hub and at worker " + strconv.Quote(o.Name)); err != nil {
+		return err
+	}
 	items, err := join.Preflight(ctx)
-	if err != nil {
+	if err := cmp.Or(err, o.status.Done()); err != nil {
 		return err
 	}
 	for _, item := range items {
@@ -236,8 +240,13 @@ func (o *joinOptions) run(ctx context.Context) error {
 func (o *joinOptions) awaitReady(ctx context.Context, join *registration.Join) error {
 	ctx, cancel := registration.Limited(ctx, o.timeout)
 	defer cancel()
-	err := join.AwaitReady(ctx, func(reason string) error { return o.remark("note: worker %q is not Ready yet: %s", o.Name, reason) })
-	if err != nil {
+	if err := o.status.Draw(fmt.Sprintf("waiting until the manager has connected to worker %q", o.Name)); err != nil {
+		return err
+	}
+	err := join.AwaitReady(ctx, func(reason string) error {
+		return o.status.Show(fmt.Sprintf("worker %q is not Ready yet: %s", o.Name, reason))
+	})
+	if err := cmp.Or(err, o.status.Done()); err != nil {
 		return err
 	}
 	return o.printLines([]string{fmt.Sprintf("workercluster/%s is Ready", o.Name)})

@@ -4,6 +4,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,11 +168,11 @@ func drainFailed(err error, worker string) error {
 		"use --force in the place of --drain", err, displayName, worker)
 }
 
-// limited gives a step its time.
-func (o *leaveOptions) limited(ctx context.Context, step func(context.Context) error) error {
+// limited gives a step its time, and shows what it waits for.
+func (o *leaveOptions) limited(ctx context.Context, step func(ctx context.Context, waits func(string) error) error) error {
 	ctx, cancel := registration.Limited(ctx, o.timeout)
 	defer cancel()
-	return step(ctx)
+	return cmp.Or(step(ctx, o.status.Show), o.status.Done())
 }
 
 func (o *leaveOptions) list(jobs []string, what string) error {
@@ -208,11 +209,11 @@ func (o *leaveOptions) giveUp(ctx context.Context, h *hub.Hub, leave *registrati
 	if o.isDryRun() {
 		return o.list(jobs, "would be placed again")
 	}
-	return o.limited(ctx, func(ctx context.Context) error { return o.awaitGivenUp(ctx, h, leave) })
+	return o.limited(ctx, func(ctx context.Context, waits func(string) error) error { return o.awaitGivenUp(ctx, h, leave, waits) })
 }
 
 // awaitGivenUp waits until the hub has no jobs on a forgotten worker. A worker that answers again keeps its jobs.
-func (o *leaveOptions) awaitGivenUp(ctx context.Context, h *hub.Hub, leave *registration.Leave) error {
+func (o *leaveOptions) awaitGivenUp(ctx context.Context, h *hub.Hub, leave *registration.Leave, waits func(string) error) error {
 	name := leave.Worker().Name
 	for {
 		latest, err := leave.Latest(ctx)
@@ -226,6 +227,9 @@ func (o *leaveOptions) awaitGivenUp(ctx context.Context, h *hub.Hub, leave *regi
 		case latest != nil && forget.RefusalOf(latest).Final:
 			return fmt.Errorf("worker %q answers again, so it keeps %s: move them with --drain, or let it stay with \"%s uncordon %s\"",
 				name, counted(len(jobs), "job", "jobs"), displayName, name)
+		}
+		if err := waits(fmt.Sprintf("waiting until the hub has taken %s from worker %q", counted(len(jobs), "job", "jobs"), name)); err != nil {
+			return err
 		}
 		select {
 		case <-time.After(time.Second):

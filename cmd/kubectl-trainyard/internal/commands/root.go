@@ -47,6 +47,7 @@ func Main(ctx context.Context, std genericiooptions.IOStreams, binary string, ar
 	root := newRoot(NewFactory(), s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	_ = s.status.Done() // The last words of the terminal are no reason for another exit code.
 	var code exitCode
 	switch {
 	case ctx.Err() != nil:

@@ -5,7 +5,7 @@
 //
 //	seen, err := multikueue.Read(ctx, hub, multikueue.Options{KueueNamespace: "kueue-system", Namespace: multikueue.DefaultNamespace})
 //	plan, err := seen.Decide(time.Now())
-//	report := multikueue.Import(ctx, hub, seen, plan, multikueue.NoDryRun)
+//	report := multikueue.Import(ctx, hub, seen, plan, multikueue.NoDryRun, waits)
 //
 // Read reads, Decide is pure, and Import writes with Apply, one object after the other. Apply owns only the fields that
 // the import sets, and fails with a conflict if somebody else has changed one of them since. Decide leaves out objects

@@ -521,10 +521,14 @@ func TestRightsOnWorkers(t *testing.T) {
 	check.Must(t, e.worker.Cluster.ApplyFiles(t.Context(), "../../../../config/worker/cluster_role.yaml"))
 	_, err := e.worker.Cluster.Kubectl(t.Context(), strings.Fields(strings.TrimPrefix(commands[1], "$ kubectl --context east "))...)
 	check.Must(t, err)
+	var waits string
 	check.Eventually(t, "have all rights", func(g gomega.Gomega) {
-		code, out, _ = run(t, e.hub.Cluster)
+		code, out, waits = run(t, e.hub.Cluster)
 		g.Expect(code).To(gomega.Equal(0))
 	})
+	if want := "note: asking workers which rights the credentials have; these have not answered yet: east\n"; strings.Count(waits, want) != 1 {
+		t.Errorf("stderr does not have %q once: %q", want, waits)
+	}
 	wantLines(t, "rights", only(out, "Worker east"), "Worker east: system:serviceaccount:default:multikueue-sa has all rights that Trainyard needs")
 	// Nobody answers.
 	kubeconfig := e.account(t, "unreachable")

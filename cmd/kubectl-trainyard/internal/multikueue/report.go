@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,8 +44,10 @@ type outcome struct {
 }
 
 // Import applies the objects of a plan, and asks the workers for rights. After an error it goes on with the next
-// object.
-func Import(ctx context.Context, c client.Client, seen *Observation, plan *Plan, dryRun DryRun) *Report {
+// object. It passes the names of the workers that have not answered yet to waits, each time that one has answered.
+func Import(
+	ctx context.Context, c client.Client, seen *Observation, plan *Plan, dryRun DryRun, waits func(silent []string),
+) *Report {
 	r := &Report{Plan: plan, dryRun: dryRun, outcomes: map[*unstructured.Unstructured]outcome{}}
 	for _, object := range plan.Objects() {
 		if r.lacksSecret(object) {
@@ -56,22 +57,34 @@ func Import(ctx context.Context, c client.Client, seen *Observation, plan *Plan,
 		result, err := Apply(ctx, c, object, seen.Has(object), dryRun)
 		r.outcomes[object] = outcome{result: result, err: err}
 	}
+	r.Rights = askRights(ctx, plan, waits)
+	return r
+}
+
+// askRights asks the workers at the same time.
+func askRights(ctx context.Context, plan *Plan, waits func(silent []string)) []WorkerRights {
 	var asked []*Cluster
+	var silent []string
 	for _, cluster := range plan.Clusters {
 		if cluster.Credentials != nil {
-			asked = append(asked, cluster)
+			asked, silent = append(asked, cluster), append(silent, cluster.Name)
 		}
 	}
-	r.Rights = make([]WorkerRights, len(asked))
-	var wait sync.WaitGroup
+	answers := make(chan int)
+	rights := make([]WorkerRights, len(asked))
 	for i, cluster := range asked {
-		wait.Go(func() {
+		go func() {
 			lack, err := lackOf(ctx, cluster.Credentials.Config)
-			r.Rights[i] = WorkerRights{Worker: cluster.Name, Lack: lack, Err: err}
-		})
+			rights[i] = WorkerRights{Worker: cluster.Name, Lack: lack, Err: err}
+			answers <- i
+		}()
 	}
-	wait.Wait()
-	return r
+	for len(silent) > 0 {
+		waits(silent)
+		name := asked[<-answers].Name
+		silent = slices.DeleteFunc(silent, func(other string) bool { return other == name })
+	}
+	return rights
 }
 
 // lacksSecret says whether an object is a WorkerCluster whose Secret could not be written.

@@ -85,8 +85,9 @@ func (l *Leave) Latest(ctx context.Context) (*v1alpha1.WorkerCluster, error) {
 	return l.hub.workerCluster(ctx, l.object.Name)
 }
 
-// AwaitCordon waits until the manager has seen that the worker is cordoned: after that it places no job there.
-func (l *Leave) AwaitCordon(ctx context.Context) error {
+// AwaitCordon waits until the manager has seen that the worker is cordoned: after that it places no job there. It passes
+// to waits for what it waits, again and again.
+func (l *Leave) AwaitCordon(ctx context.Context, waits func(text string) error) error {
 	for {
 		worker, err := l.hub.workerCluster(ctx, l.object.Name)
 		if err == nil && worker == nil {
@@ -98,6 +99,9 @@ func (l *Leave) AwaitCordon(ctx context.Context) error {
 				return nil
 			}
 		} else if ctx.Err() == nil {
+			return err
+		}
+		if err := waits(fmt.Sprintf("waiting until the manager has seen that worker %q is cordoned", l.object.Name)); err != nil {
 			return err
 		}
 		select {
@@ -140,8 +144,8 @@ func (l *Leave) edit(ctx context.Context, object *unstructured.Unstructured, don
 }
 
 // ClearCopies waits until the worker has no copy of this hub that may run, and deletes the finished ones. The hub must
-// have no job there. Without the worker it does nothing.
-func (l *Leave) ClearCopies(ctx context.Context) error {
+// have no job there. Without the worker it does nothing. It passes to waits for what it waits, again and again.
+func (l *Leave) ClearCopies(ctx context.Context, waits func(text string) error) error {
 	if l.worker == nil {
 		return nil
 	}
@@ -152,6 +156,10 @@ func (l *Leave) ClearCopies(ctx context.Context) error {
 			return err
 		case err == nil && (len(alive) == 0 || l.worker.DryRun):
 			return nil
+		case err == nil:
+			if err := waits("waiting until these copies on the worker have ended: " + few(alive)); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-time.After(poll):
