@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Kind says what a job does in a span.
@@ -57,7 +58,7 @@ func Of(job *unstructured.Unstructured, d *v1alpha1.Dispatch) []Span {
 	for i := range d.Status.History {
 		a := &d.Status.History[i]
 		of := Span{Attempt: a.Attempt, Worker: a.Cluster}
-		l.attempt(of, nil, a.StartTime, a.FirstRunningTime, &a.To)
+		l.attempt(of, placedAt(d, a.Attempt), a.StartTime, a.FirstRunningTime, &a.To)
 		l.close(a.Outcome, a.Message)
 	}
 	l.present(job, d)
@@ -73,21 +74,28 @@ func (l *line) present(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
 	end := endOf(job, d)
 	switch {
 	case d.Spec.Cluster != "" && d.Spec.Attempt > last:
-		var placed *metav1.Time
-		if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); c != nil && c.Status == metav1.ConditionTrue {
-			placed = &c.LastTransitionTime
-		}
-		l.attempt(Span{Attempt: d.Spec.Attempt, Worker: d.Spec.Cluster}, placed, d.Status.StartTime, d.Status.FirstRunningTime, end)
+		l.attempt(Span{Attempt: d.Spec.Attempt, Worker: d.Spec.Cluster}, placedAt(d, d.Spec.Attempt), d.Status.StartTime, d.Status.FirstRunningTime, end)
 		if terminal := trainjobs.Terminal(job); terminal != nil {
 			l.close(v1alpha1.Outcome(terminal.Type), terminal.Message)
 		}
 	case end == nil:
 		l.spans = append(l.spans, Span{Kind: Waiting, Attempt: last + 1, From: l.at})
-	case len(d.Status.History) == 0: // It was given up, and never placed.
-		l.until(Span{Kind: Waiting, Attempt: last + 1}, end)
-		terminal := trainjobs.Terminal(job)
-		l.close(v1alpha1.Outcome(terminal.Type), terminal.Message)
+	case record.WasGivenUp(d): // The words are those of the Dispatch: a cache may not have the end of the TrainJob yet.
+		l.end(Span{Kind: Waiting, Attempt: last + 1}, end)
+		finished := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchFinished)
+		if finished != nil {
+			l.close(v1alpha1.OutcomeFailed, finished.Message)
+		}
 	}
+}
+
+// placedAt is when the present attempt got its worker, as far as the Dispatch says so. It does not say so of others.
+func placedAt(d *v1alpha1.Dispatch, attempt int32) *metav1.Time {
+	c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	if attempt != d.Spec.Attempt || c == nil || c.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return &c.LastTransitionTime
 }
 
 // endOf is when the hub has seen the end of a job, nil if it has not ended.
@@ -128,7 +136,7 @@ func (l *line) attempt(of Span, placed, start, running, end *metav1.Time) {
 		l.spans = append(l.spans, of)
 		return
 	}
-	l.until(of, end)
+	l.end(of, end)
 }
 
 // within moves a time by another clock between the times around it.
@@ -151,6 +159,15 @@ func (l *line) until(span Span, to *metav1.Time) {
 	}
 	span.From, span.To = l.at, to.DeepCopy()
 	l.spans, l.at = append(l.spans, span), *to
+}
+
+// end adds the last span of an attempt. It stays if it takes no time: it says how the attempt has ended.
+func (l *line) end(span Span, to *metav1.Time) {
+	if to.Before(&l.at) {
+		to = &l.at
+	}
+	span.From, span.To = l.at, to.DeepCopy()
+	l.spans, l.at = append(l.spans, span), *span.To
 }
 
 // close says how the attempt of the last span has ended.

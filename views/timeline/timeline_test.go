@@ -39,6 +39,14 @@ func placed(after time.Duration) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, LastTransitionTime: *at(after)}
 }
 
+var givenUp = metav1.Condition{Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonGivenUp}
+
+func finished(reason string, after time.Duration) metav1.Condition {
+	return metav1.Condition{
+		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: reason, Message: "words", LastTransitionTime: *at(after),
+	}
+}
+
 func TestOf(t *testing.T) {
 	second := time.Second
 	tests := map[string]struct {
@@ -77,8 +85,37 @@ func TestOf(t *testing.T) {
 			status: v1alpha1.DispatchStatus{History: []v1alpha1.Attempt{{Attempt: 1, Cluster: "east", To: *at(3 * second), Outcome: "Rejected", Message: "no"}}},
 			want:   []string{"1 east Waiting 3s Rejected: no", "2  Waiting ..."},
 		},
+		"RefusedAtOnce": {
+			reason: "times have whole seconds, and each refusal stays with its attempt", job: job("", 0),
+			status: v1alpha1.DispatchStatus{History: []v1alpha1.Attempt{
+				{Attempt: 1, Cluster: "east", To: *at(0), Outcome: "Rejected", Message: "no"},
+				{Attempt: 2, Cluster: "west", To: *at(0), Outcome: "Rejected", Message: "neither"},
+			}},
+			want: []string{"1 east Waiting 0s Rejected: no", "2 west Waiting 0s Rejected: neither", "3  Waiting ..."},
+		},
+		"Complete": {
+			reason: "the last attempt is in the history, and the condition says when it was placed", job: job("Complete", 20*second),
+			spec: v1alpha1.DispatchSpec{Cluster: "east", Attempt: 1},
+			status: v1alpha1.DispatchStatus{
+				History: []v1alpha1.Attempt{{
+					Attempt: 1, Cluster: "east", StartTime: at(6 * second), FirstRunningTime: at(9 * second), To: *at(20 * second), Outcome: "Complete", Message: "words",
+				}},
+				Conditions: []metav1.Condition{placed(5 * second), finished("Complete", 20*second)},
+			},
+			want: []string{"1 east Waiting 5s", "1 east Placed 1s", "1 east Starting 3s", "1 east Running 11s Complete: words"},
+		},
 		"GivenUp": {
-			reason: "no worker ever took it", job: job("Failed", 60*second), want: []string{"1  Waiting 1m0s Failed: words"},
+			reason: "no worker ever took it", job: job("", 0),
+			status: v1alpha1.DispatchStatus{Conditions: []metav1.Condition{givenUp, finished("GivenUp", 60*second)}},
+			want:   []string{"1  Waiting 1m0s Failed: words"},
+		},
+		"GivenUpAfterRefusal": {
+			reason: "the wait for the next attempt was in vain", job: job("Failed", 60*second),
+			status: v1alpha1.DispatchStatus{
+				History:    []v1alpha1.Attempt{{Attempt: 1, Cluster: "east", To: *at(3 * second), Outcome: "Rejected", Message: "no"}},
+				Conditions: []metav1.Condition{givenUp, finished("GivenUp", 60*second)},
+			},
+			want: []string{"1 east Waiting 3s Rejected: no", "2  Waiting 57s Failed: words"},
 		},
 	}
 	for name, tc := range tests {
