@@ -48,7 +48,7 @@ func TestTypesOfArguments(t *testing.T) {
 	}
 	for command, takes := range map[string]string{
 		"clusters": worker, "cordon": worker, "uncordon": worker, "drain": worker, "forget": worker, "adopt": worker, "release": worker,
-		"leave": worker, "join --context c": worker, "explain": job, "logs": job, "retry": job, "adopt east": job, "release east": job,
+		"leave": worker, "join --context c": worker, "explain": job, "logs": job, "trace": job, "retry": job, "adopt east": job, "release east": job,
 	} {
 		t.Run(command, func(t *testing.T) {
 			says := func(argument string) string {

@@ -71,7 +71,18 @@ func TestPodsThroughTheGateway(t *testing.T) {
 		"ExecNoDashes":    {reason: "kubectl wants them too", args: []string{"exec", "llm", "ls"}, as: user, code: 1, err: []string{"after -- the command"}},
 		"ExecNoJob":       {reason: "what is the job", args: []string{"exec", "--", "ls"}, as: user, code: 1, err: []string{"name one TrainJob"}},
 		"ExecWaiting":     {reason: "why it cannot", args: []string{"exec", "undecided", "--", "ls"}, as: user, code: 1, err: []string{"it waits for a worker"}},
-		"ExecEnded":       {reason: "nothing runs", args: []string{"exec", "ended", "--", "ls"}, as: user, code: 1, err: []string{"has ended with exit code 0"}},
+		"Trace": {
+			reason: "with the pods of the worker", args: []string{"trace", "llm"}, as: user, none: []string{"note:"},
+			out: []string{"TrainJob " + s.namespace + "/llm, trace ", "└ attempt 1 on h100", "├ scheduling", "└ readying"},
+		},
+		"TraceForbidden": {
+			reason: "the hub's records are there, and the pods are missing, in words", args: []string{"trace", "llm"}, as: admin,
+			out: []string{"└ attempt 1 on h100", "└ placed"}, none: []string{"scheduling"},
+			err: []string{"note: when pods got nodes, pulled images and became ready is not shown: ", "takes tokens only"},
+		},
+		"TraceHere":    {reason: "a job of this cluster", args: []string{"trace", "local"}, as: admin, out: []string{"trainjob  ", "├ scheduling"}, none: []string{"attempt", "note:"}},
+		"TraceWaiting": {reason: "a job without a worker has no pods", args: []string{"trace", "undecided"}, as: admin, out: []string{"└ waiting"}, none: []string{"note:"}},
+		"ExecEnded":    {reason: "nothing runs", args: []string{"exec", "ended", "--", "ls"}, as: user, code: 1, err: []string{"has ended with exit code 0"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -83,7 +83,8 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 	completeFlag(root, "namespace", completer{f}.namespaces)
 	completeFlag(root, "context", completer{f}.contexts)
 	root.AddCommand(newClusters(f, s), newBoard(f, s), newExplain(f, s), newLogs(f, s), newPods(f, s), newDescribe(f, s), newExec(f, s),
-		newKubeconfig(f, s), newQueue(f, s), newRetry(f, s), newRuntimes(f, s), newSimulate(f, s), newVersion(s), newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s),
+		newKubeconfig(f, s), newQueue(f, s), newRetry(f, s), newRuntimes(f, s), newSimulate(f, s), newTrace(f, s), newVersion(s),
+		newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s),
 		newImport(f, s), newJoin(f, s), newLeave(f, s))
 	return root
 }
