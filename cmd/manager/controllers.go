@@ -129,7 +129,7 @@ func addControllers(
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), mgr.Add(w.runtimes), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
-		w.addExpiry(name), w.addDependencies(ctx), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx),
+		w.addExpiry(name), w.addDependencies(ctx), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx), w.addTraces(ctx),
 	)
 }
 

@@ -59,6 +59,9 @@ func run(ctx context.Context, o options) error {
 	if err := setUpFencing(ctx, mgr, o, &trainJobs); err != nil {
 		return err
 	}
+	if err := traceStarts(ctx, mgr, &trainJobs); err != nil {
+		return err
+	}
 	if err := trainjob.Add(ctx, mgr, trainJobs); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	Gate func(*trainer.TrainJob) (open bool, why string)
 	// Rechecks sends TrainJobs whose Gate may have changed. nil: the controller checks Gate only at other events.
 	Rechecks source.Source
+	// Started is called when a step of a TrainJob has begun for the first time since the job's creation or last resumption,
+	// if this process has seen the job wait. It must not change the objects. nil: nothing is called.
+	Started func(ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet)
 	// MaxConcurrentReconciles is how many TrainJobs the controller handles at once. 0: 10.
 	MaxConcurrentReconciles int
 	// Clock stamps conditions and measures deadlines. nil: the real clock.
@@ -72,6 +75,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Gate == nil {
 		o.Gate = func(*trainer.TrainJob) (bool, string) { return true, "" }
+	}
+	if o.Started == nil {
+		o.Started = func(context.Context, *trainer.TrainJob, *jobsetv1alpha2.JobSet) {}
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -60,8 +60,9 @@ func countState(s state, n float64) {
 	}
 }
 
-// measureState counts a live job in its state. It measures the job's start time if this process has seen the job wait.
-func measureState(job *trainer.TrainJob, s state, past *knownJob, now time.Time) {
+// measureState counts a live job in its state. It measures the job's start time if this process has seen the job wait, and
+// then returns true.
+func measureState(job *trainer.TrainJob, s state, past *knownJob, now time.Time) (started bool) {
 	if s != past.state {
 		countState(past.state, -1)
 		countState(s, +1)
@@ -74,9 +75,10 @@ func measureState(job *trainer.TrainJob, s state, past *knownJob, now time.Time)
 		if past.waited {
 			startSeconds.Observe(now.Sub(activeSince(job)).Seconds())
 		}
-		past.waited = false
+		started, past.waited = past.waited, false
 	default:
 	}
+	return started
 }
 
 func measureEnd(job *trainer.TrainJob, end *metav1.Condition, now time.Time) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
 // conflictDelay is how long to wait after a write fails with Conflict. The newer object's event usually comes first.
@@ -32,6 +34,8 @@ type Reconciler struct {
 	known     *knownJobs
 	rules     rules
 	clock     clock.PassiveClock
+	// started is Options.Started.
+	started func(context.Context, *trainer.TrainJob, *jobsetv1alpha2.JobSet)
 }
 
 // newReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the
@@ -47,6 +51,7 @@ func newReconciler(
 		known:     newKnownJobs(),
 		rules:     rules{extendedConditions: opts.ExtendedConditions, limits: *opts.Health},
 		clock:     opts.Clock,
+		started:   opts.Started,
 	}
 	r.observer = &observer{clients: clients, framework: r.framework, known: r.known, gate: opts.Gate, clock: opts.Clock}
 	r.leftovers = &leftovers{clients: clients, framework: r.framework, clock: opts.Clock}
@@ -109,7 +114,9 @@ func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *k
 
 // follow updates metrics and what is remembered, and reports a failure, once the status says it.
 func (r *Reconciler) follow(ctx context.Context, f observation, d decision, past *knownJob, now time.Time) {
-	measureState(f.trainJob, d.state, past, now)
+	if measureState(f.trainJob, d.state, past, now) {
+		r.started(ctx, f.trainJob, f.jobSet)
+	}
 	if d.state != stateComplete && d.state != stateFailed && d.state != stateForeign {
 		return
 	}

@@ -250,6 +250,16 @@ func TestLogArchive(t *testing.T) {
 	}
 }
 
+// TestEnvironment checks that both processes get more environment variables.
+func TestEnvironment(t *testing.T) {
+	for _, owner := range []string{"hub", "workerAgent"} {
+		out, err := render(t, "workerAgent.enabled=true,"+owner+".env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT,"+owner+".env[0].value=http://collector:4318")
+		check.Must(t, err)
+		const variable = "        - name: OTEL_EXPORTER_OTLP_ENDPOINT\n          value: http://collector:4318\n"
+		check.Equal(t, 1, strings.Count(out, variable), "how often the variable of %s is there", owner)
+	}
+}
+
 // TestOwnCertificates checks that the agent and the API server use the certificates of somebody else.
 func TestOwnCertificates(t *testing.T) {
 	out, err := render(t, asAgent+",workerAgent.webhooks.certSecret=mine,workerAgent.webhooks.caBundle=YQ==")
