@@ -58,17 +58,27 @@ type Collector struct {
 // Start starts a collector that runs until the test ends.
 func Start(t testing.TB) *Collector {
 	t.Helper()
-	c := &Collector{}
-	web := httptest.NewServer(http.HandlerFunc(c.serve))
-	t.Cleanup(web.Close)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	c, stop, err := New()
 	check.Must(t, err)
-	server := grpc.NewServer()
+	t.Cleanup(stop)
+	return c
+}
+
+// New starts a collector that runs until stop is called.
+func New() (c *Collector, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &Collector{}
+	web, server := httptest.NewServer(http.HandlerFunc(c.serve)), grpc.NewServer()
 	collectorpb.RegisterTraceServiceServer(server, c)
 	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
 	c.HTTP, c.GRPC = web.URL, "http://"+listener.Addr().String()
-	return c
+	return c, func() {
+		server.Stop()
+		web.Close()
+	}, nil
 }
 
 func (c *Collector) serve(w http.ResponseWriter, r *http.Request) {
