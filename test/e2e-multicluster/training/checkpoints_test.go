@@ -119,6 +119,13 @@ func withCheckpoints(t *testing.T) {
 		t.Cleanup(func() {
 			y.Edit(t, name, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Failover = v1alpha1.WorkerFailover{} })
 		})
+		// A worker that is cut off before it knows would be fenced as it was told before.
+		y.Eventually(t, func(g gomega.Gomega) {
+			var leases v1alpha1.ExecutionLeaseList
+			g.Expect(y.Workers[name].List(t.Context(), &leases)).To(gomega.Succeed())
+			g.Expect(leases.Items).To(gomega.HaveLen(1))
+			g.Expect(leases.Items[0].Spec.FenceAfter.Duration).To(gomega.Equal(time.Minute))
+		})
 	}
 }
 
