@@ -121,6 +121,11 @@ test-s3: ## Run the tests of the log archive against a real S3 server, which is 
 test-board: controlplane ## Run the board in headless Chromium, and write screenshots (Debian's package is chromium)
 	go -C test/board test ./... -count=1 -timeout 20m -v
 
+.PHONY: pictures
+pictures: ## Make the pictures of README and docs from a running demo ("make demo" in another shell), in headless Chromium
+	mkdir -p docs/pictures
+	go -C test/board test -tags pictures -run TestPictures -count=1 ./...
+
 .PHONY: test-e2e
 test-e2e: build controlplane helm ## Run the tests of whole processes on a hub and workers
 	hack/test.sh e2e

@@ -89,7 +89,8 @@ func explain(y *yard.Yard) {
 		fmt.Printf("  bin/kubectl --kubeconfig %s get trainjobs,jobsets,pods\n", kubeconfigOf(y, name))
 	}
 	fmt.Printf("\n  bin/kubectl --kubeconfig %[1]s get workerclusters,dispatches\n"+
-		"  bin/kubectl --kubeconfig %[1]s get events --field-selector involvedObject.kind=TrainJob\n", kubeconfigOf(y, yard.HubName))
+		"  bin/kubectl --kubeconfig %[1]s get events --field-selector involvedObject.kind=TrainJob\n"+
+		"  bin/kubectl-trainyard --kubeconfig %[1]s board\n", kubeconfigOf(y, yard.HubName))
 }
 
 // kubeconfigOf is relative to this folder, where the user is.

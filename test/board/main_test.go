@@ -129,7 +129,13 @@ func open(t *testing.T, user string) (*hub, *tab) {
 	h := shared.Get(t)
 	kubeconfig, err := h.AccountKubeconfig(t.Context(), "vision", user)
 	check.Must(t, err)
-	plugin := exec.CommandContext(t.Context(), h.plugin, "board", "--open=false", "--namespace=vision", "--kubeconfig="+kubeconfig)
+	return h, openWith(t, h.plugin, kubeconfig, "vision")
+}
+
+// openWith starts the board with a kubeconfig, and opens it.
+func openWith(t *testing.T, path, kubeconfig, namespace string) *tab {
+	t.Helper()
+	plugin := exec.CommandContext(t.Context(), path, "board", "--open=false", "--namespace="+namespace, "--kubeconfig="+kubeconfig)
 	out, err := plugin.StdoutPipe()
 	check.Must(t, err)
 	plugin.Stderr = os.Stderr
@@ -154,7 +160,7 @@ func open(t *testing.T, user string) (*hub, *tab) {
 	b.run(t, chromedp.Navigate(address))
 	b.until(t, `document.querySelector('#main h1') !== null`)
 	b.base = evaluate[string](t, b, `new URL('.', location.href).href`)
-	return h, b
+	return b
 }
 
 // listen keeps what the browser complains about.
