@@ -6,6 +6,7 @@
 package board
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,10 +43,11 @@ func TestPictures(t *testing.T) {
 		job.Namespace = "default"
 		object := job.TrainJob()
 		check.Must(t, hub.Create(t.Context(), object))
-		t.Cleanup(func() { check.Must(t, hub.Delete(t.Context(), object)) })
+		t.Cleanup(func() { check.Must(t, hub.Delete(context.Background(), object)) })
 	}
 	b := openWith(t, plugin, kubeconfig, "default")
 	b.look(t, 1180, "light")
+	b.run(t, chromedp.EmulateViewport(1180, 640))
 	b.visit(t, "queue", "diffusion-xl")
 	b.await(t, "gpt-pretrain")
 	b.picture(t, "queue")

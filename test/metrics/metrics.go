@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
 )
 
 // Section is a heading of docs/metrics.md with a table of metrics.
@@ -44,8 +44,9 @@ var row = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]*) \\|")
 // documented returns the labels of the metrics in a section by name, as "a, b": sorted.
 func documented(t *testing.T, section Section) map[string]string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../docs/metrics.md"))
+	module, err := clusters.ModuleDir(t.Context(), "github.com/trainyard/trainyard")
+	check.Must(t, err)
+	text, err := os.ReadFile(filepath.Join(module, "docs", "metrics.md"))
 	check.Must(t, err)
 	_, after, _ := strings.Cut(string(text), "\n## "+string(section)+"\n")
 	body, _, _ := strings.Cut(after, "\n## ")
