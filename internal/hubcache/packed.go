@@ -4,11 +4,11 @@
 package hubcache
 
 import (
-	"encoding/hex"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,19 +110,16 @@ func timeOf(seconds int64) metav1.Time {
 }
 
 // uid is a UID in the form of API servers, which takes a third of its text. Zero is no UID.
-type uid [16]byte
+type uid uuid.UUID
 
 // parseUID fails for a text in another form.
 func parseUID(text types.UID) (id uid, ok bool) {
 	if text == "" {
 		return uid{}, true
 	}
-	if len(text) != 36 {
-		return uid{}, false
-	}
-	digits, err := hex.DecodeString(strings.ReplaceAll(string(text), "-", ""))
-	copy(id[:], digits)
-	return id, err == nil && id != uid{} && id.of() == text
+	parsed, err := uuid.Parse(string(text))
+	id = uid(parsed)
+	return id, err == nil && id.of() == text
 }
 
 // of returns the text.
@@ -130,14 +127,5 @@ func (u uid) of() types.UID {
 	if u == (uid{}) {
 		return ""
 	}
-	var text [36]byte
-	at := 0
-	for _, part := range [][]byte{u[:4], u[4:6], u[6:8], u[8:10], u[10:]} {
-		if at > 0 {
-			text[at] = '-'
-			at++
-		}
-		at += hex.Encode(text[at:], part)
-	}
-	return types.UID(text[:])
+	return types.UID(uuid.UUID(u).String())
 }

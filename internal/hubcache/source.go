@@ -225,7 +225,7 @@ func (s *source) closeIfOver() {
 	}
 }
 
-// read reads the pages of which the first one is given, and sends their objects until ctx ends.
+// read sends the objects of a page, and of those that it reads after it, until ctx ends.
 func (s *source) read(ctx context.Context, p page, to chan<- watch.Event) {
 	if await(ctx, s.after) != nil {
 		return
