@@ -34,7 +34,7 @@ const (
 // Span is a time in which a job does one thing.
 type Span struct {
 	Kind Kind `json:"kind"`
-	// Attempt and Worker are those of the attempt for which the job waits, or of which the span is.
+	// Attempt and Worker are those of the attempt of the span. A job that waits has those of its next attempt.
 	Attempt int32                `json:"attempt"`
 	Worker  v1alpha1.ClusterName `json:"worker,omitempty"`
 	From    metav1.Time          `json:"from"`

@@ -34,7 +34,6 @@ import (
 	"github.com/trainyard/trainyard/board"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 	"github.com/trainyard/trainyard/internal/hub"
-	"github.com/trainyard/trainyard/remote/bounded"
 )
 
 const boardExamples = `  # Look at the fleet, the queue and the jobs in the browser
@@ -232,15 +231,11 @@ func (u *boardUser) Pods(ctx context.Context, job types.NamespacedName) (*board.
 	if err != nil {
 		return nil, err
 	}
-	place, err := joblogs.Find(ctx, clients, joblogs.Options{Job: job, Context: u.options.factory.Context()})
+	place, there, err := find(ctx, clients, joblogs.Options{Job: job, Context: u.options.factory.Context()})
 	if err != nil {
 		return nil, err
 	}
-	client, err := bounded.Kubernetes(place.Config, limits(place.Config))
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return &board.Pods{Client: client, Selector: place.Selector, WhyNone: place.WhyNone()}, nil
+	return &board.Pods{Client: there, Selector: place.Selector, WhyNone: place.WhyNone()}, nil
 }
 
 // Enter implements board.Caller. The browser limits what it opens.

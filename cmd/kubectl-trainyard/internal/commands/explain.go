@@ -6,11 +6,9 @@ package commands
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/printing"
@@ -62,16 +60,7 @@ print the Dispatch.`,
 }
 
 func (o *explainOptions) run(ctx context.Context, name string) error {
-	namespace, err := o.factory.Namespace()
-	if err != nil {
-		return err
-	}
-	h, err := o.factory.Hub()
-	if err != nil {
-		return err
-	}
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	observation, err := explanation.Read(ctx, h, key, time.Now())
+	h, observation, err := o.factory.observe(ctx, name)
 	if err != nil {
 		return err
 	}

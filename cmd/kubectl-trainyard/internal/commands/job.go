@@ -5,14 +5,20 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
+	"github.com/trainyard/trainyard/internal/hub"
+	"github.com/trainyard/trainyard/remote/bounded"
+	"github.com/trainyard/trainyard/views/explanation"
 )
 
 // jobOptions are those of the commands about the pods of one job, on whichever cluster they are.
@@ -31,6 +37,33 @@ func (o *jobOptions) clients(name string) (joblogs.Clients, error) {
 	}
 	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, o.factory.Context()
 	return o.factory.jobLogs(o.managerNamespace, o.ErrOut)
+}
+
+// observe reads a TrainJob of the namespace that the flags name, and its Dispatch, from the hub that it returns.
+func (f *Factory) observe(ctx context.Context, name string) (*hub.Hub, explanation.Observation, error) {
+	namespace, err := f.Namespace()
+	if err != nil {
+		return nil, explanation.Observation{}, err
+	}
+	h, err := f.Hub()
+	if err != nil {
+		return nil, explanation.Observation{}, err
+	}
+	observation, err := explanation.Read(ctx, h, types.NamespacedName{Namespace: namespace, Name: name}, time.Now())
+	return h, observation, err
+}
+
+// find finds the pods of a job, and returns a client of where they are.
+func find(ctx context.Context, clients joblogs.Clients, options joblogs.Options) (*joblogs.Place, kubernetes.Interface, error) {
+	place, err := joblogs.Find(ctx, clients, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	there, err := bounded.Kubernetes(place.Config, limits(place.Config))
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	return place, there, nil
 }
 
 // place finds the pods of a job, and returns a factory with which kubectl's own commands work there.

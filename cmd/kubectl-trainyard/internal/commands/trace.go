@@ -11,10 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
-	"github.com/trainyard/trainyard/remote/bounded"
 	"github.com/trainyard/trainyard/views/trace"
 )
 
@@ -46,26 +43,13 @@ This needs the rights to get TrainJobs and Dispatches, and for the pods the righ
 }
 
 func (o *traceOptions) run(ctx context.Context, name string) error {
-	namespace, err := o.factory.Namespace()
+	_, observation, err := o.factory.observe(ctx, name)
 	if err != nil {
 		return err
 	}
-	h, err := o.factory.Hub()
-	if err != nil {
-		return err
-	}
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	job, err := h.Job(ctx, key)
-	if err != nil {
-		return err
-	}
-	dispatch, err := h.Dispatch(ctx, key)
-	if err != nil {
-		return err
-	}
-	tree := trace.Of(job, dispatch)
+	tree := trace.Of(observation.Job, observation.Dispatch)
 	missing := ""
-	if of := tree.Present(); of != nil && (dispatch == nil || of.Name == trace.Attempt) {
+	if of := tree.Present(); of != nil && (observation.Dispatch == nil || of.Name == trace.Attempt) {
 		pods, why, err := o.pods(ctx, name)
 		if err != nil {
 			why = err.Error()
@@ -85,16 +69,12 @@ func (o *traceOptions) pods(ctx context.Context, name string) (pods []*corev1.Po
 	if err != nil {
 		return nil, "", err
 	}
-	place, err := joblogs.Find(ctx, clients, o.Options)
+	place, there, err := find(ctx, clients, o.Options)
 	if err != nil {
 		return nil, "", err
 	}
 	if why := place.WhyNone(); why != "" {
 		return nil, why, nil
-	}
-	there, err := bounded.Kubernetes(place.Config, limits(place.Config))
-	if err != nil {
-		return nil, "", fmt.Errorf("make client: %w", err)
 	}
 	list, err := there.CoreV1().Pods(o.Job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: place.Selector})
 	if err != nil {
