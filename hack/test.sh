@@ -32,9 +32,8 @@ module=$(go list -m)
 # make verify vets the tests. Nobody runs a debugger on a test binary: without the tables for one it is linked sooner, and
 # is about a third smaller. Stacks of panics and races need other tables.
 flags=(-vet=off '-ldflags=-s -w')
-# The packages below test/ that start clusters. make test-board, test-faults, test-upgrade, test-fakeservers
-# and test-kueue run them.
-with_clusters='board|faults|faults/behind|faults/crashes|faults/history/gap|faults/soak|faults/upgrade|benchmark/fakeservers|benchmark/e2e/beside'
+# The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers and test-kueue run them.
+with_clusters='faults|faults/behind|faults/crashes|faults/history/gap|faults/soak|faults/upgrade|benchmark/fakeservers|benchmark/e2e/beside'
 
 # The packages of the suite concurrent. In most tests of the others one goroutine calls a reconciler that decides and writes.
 # With the race detector all of the integration tests take half as much CPU time again: make test-race.
@@ -63,9 +62,9 @@ list() {
     }'
 }
 
-# Prints the other modules whose tests run here. hack/contract.sh runs those of test/contract, and run_controlplane
-# those of test/controlplane and hack/kindnode.
-harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane|test/trainers|hack/kindnode'; }
+# Prints the other modules whose tests run here. hack/contract.sh runs those of test/contract, run_controlplane those of
+# test/controlplane and hack/kindnode, make test-board and make test-trainers those of test/board and test/trainers.
+harness_modules() { code_modules | grep -vxE '[.]|test/(board|contract|controlplane|trainers)|hack/kindnode'; }
 
 # Prints "harness package" for each package of a module with tests.
 list_harness() {
