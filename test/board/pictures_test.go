@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
@@ -32,15 +33,16 @@ func TestPictures(t *testing.T) {
 	check.Must(t, err)
 	scheme := runtime.NewScheme()
 	check.Must(t, trainer.AddToScheme(scheme))
+	check.Must(t, v1alpha1.AddToScheme(scheme))
 	hub, err := client.New(config, client.Options{Scheme: scheme})
 	check.Must(t, err)
+	runs := yard.Job{Namespace: "default", Name: "llama-70b", Nodes: 1, GPUs: 8, RunFor: clusters.RunForever}
 	for _, job := range []yard.Job{
-		{Name: "vision-sweep", Nodes: 3, GPUs: 4, RunFor: clusters.RunForever},
-		{Name: "llama-70b", Nodes: 1, GPUs: 8, RunFor: clusters.RunForever},
-		{Name: "gpt-pretrain", Nodes: 6, GPUs: 8, RunFor: "1s"},
-		{Name: "diffusion-xl", Nodes: 2, GPUs: 8, RunFor: "1s"},
+		{Namespace: "default", Name: "vision-sweep", Nodes: 3, GPUs: 4, RunFor: clusters.RunForever},
+		runs,
+		{Namespace: "default", Name: "gpt-pretrain", Nodes: 6, GPUs: 8, RunFor: "1s"},
+		{Namespace: "default", Name: "diffusion-xl", Nodes: 2, GPUs: 8, RunFor: "1s"},
 	} {
-		job.Namespace = "default"
 		object := job.TrainJob()
 		check.Must(t, hub.Create(t.Context(), object))
 		t.Cleanup(func() { check.Must(t, hub.Delete(context.Background(), object)) })
@@ -56,6 +58,8 @@ func TestPictures(t *testing.T) {
 	b.visit(t, "job?namespace=default&name=llama-pretrain", "Complete")
 	b.tab(t, "Timeline")
 	b.picture(t, "timeline")
+	b.visit(t, "job?namespace=default&name="+runs.Name, "Running")
+	drawArchitecture(t, hub, runs)
 	b.faultless(t)
 }
 
