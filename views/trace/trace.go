@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,14 +32,12 @@ func (i ID) String() string { return hex.EncodeToString(i[:]) }
 
 // IDOf returns the ID of the trace of a TrainJob: the digits of its UID.
 func IDOf(uid types.UID) ID {
-	var id ID
-	digits, err := hex.DecodeString(strings.ReplaceAll(string(uid), "-", ""))
-	if err != nil || len(digits) != len(id) { // API servers make UIDs of this form only.
+	id, err := uuid.Parse(string(uid))
+	if err != nil { // API servers make UIDs of this form only.
 		hash := sha256.Sum256([]byte(uid))
-		digits = hash[:len(id)]
+		return ID(hash[:len(id)])
 	}
-	copy(id[:], digits)
-	return id
+	return ID(id)
 }
 
 // SpanIDOf returns the ID of a span of a TrainJob. The attempt of the root is 0.
