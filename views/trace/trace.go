@@ -21,11 +21,11 @@ import (
 	"github.com/trainyard/trainyard/views/timeline"
 )
 
-// ID is the ID of a trace, and SpanID that of a span in it.
-type (
-	ID     [16]byte
-	SpanID [8]byte
-)
+// ID is the ID of a trace.
+type ID [16]byte
+
+// SpanID is the ID of a span of a trace.
+type SpanID [8]byte
 
 // String is the ID in hexadecimal digits, as viewers of traces want it.
 func (i ID) String() string { return hex.EncodeToString(i[:]) }
