@@ -25,7 +25,7 @@ import (
 	"time"
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"go.opentelemetry.io/proto/otlp/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -123,11 +123,11 @@ func (c *Collector) take(request *collectorpb.ExportTraceServiceRequest) {
 	}
 }
 
-func read(span *v1.Span, service string) Span {
+func read(span *tracepb.Span, service string) Span {
 	s := Span{
 		Trace: hex.EncodeToString(span.TraceId), ID: hex.EncodeToString(span.SpanId), Parent: hex.EncodeToString(span.ParentSpanId), Name: span.Name,
-		From: time.Unix(0, int64(span.StartTimeUnixNano)), To: time.Unix(0, int64(span.EndTimeUnixNano)), Service: service, //nolint:gosec // Times of tests.
-		Attributes: map[string]string{}, Failed: span.Status.GetCode() == v1.Status_STATUS_CODE_ERROR,
+		From: time.Unix(0, int64(span.StartTimeUnixNano)), To: time.Unix(0, int64(span.EndTimeUnixNano)), Service: service,
+		Attributes: map[string]string{}, Failed: span.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR,
 	}
 	for _, attribute := range span.Attributes {
 		s.Attributes[attribute.Key] = cmp.Or(attribute.Value.GetStringValue(), fmt.Sprint(attribute.Value.GetIntValue()))

@@ -131,7 +131,7 @@ func history(change func([]v1alpha1.Attempt) []v1alpha1.Attempt) edit {
 func sixteen() []v1alpha1.Attempt {
 	all := make([]v1alpha1.Attempt, 16)
 	for i := range all {
-		all[i] = v1alpha1.Attempt{Attempt: int32(i) - 15, Outcome: v1alpha1.OutcomeRejected} //nolint:gosec // Before attempt 1.
+		all[i] = v1alpha1.Attempt{Attempt: int32(i) - 15, Outcome: v1alpha1.OutcomeRejected}
 	}
 	all[0].FirstRunningTime, all[0].Progress = &metav1.Time{Time: time.Unix(1000, 0)}, &v1alpha1.Progress{Metrics: []v1alpha1.Metric{{Name: "loss", Value: "1"}}}
 	return all

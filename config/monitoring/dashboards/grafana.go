@@ -136,7 +136,8 @@ func (p *panel) object() object {
 			"refId": string(rune('A' + i)), "datasource": source, "expr": q.Expr, "legendFormat": q.Legend, "instant": p.Kind == "stat", "range": p.Kind != "stat",
 		})
 	}
-	defaults, options := object{"unit": p.Unit, "min": 0}, object{}
+	defaults := object{"unit": p.Unit, "min": 0}
+	var options object
 	if p.Kind == "stat" {
 		options = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}}, "colorMode": "none", "graphMode": "none"}
 	} else {

@@ -47,9 +47,10 @@ func TestBoard(t *testing.T) {
 	check.Equal(t, "loss is 0.25", string(first), "log")
 	for _, path := range []string{"api/jobs", "api/queue", "api/job", "api/pods", "api/log", "api/stream/jobs"} {
 		query := ours
-		if path == "api/job" || path == "api/pods" {
+		switch path {
+		case "api/job", "api/pods":
 			query = key
-		} else if path == "api/log" {
+		case "api/log":
 			query = log
 		}
 		a := get(stranger, path, query)
