@@ -87,7 +87,7 @@ func TestCheckpoints(t *testing.T) {
 	t.Logf("%d steps, by attempt: %v", len(list), attempts)
 }
 
-// withCheckpoints makes a namespace whose jobs have checkpoints, gives both workers devices, and lets them be fenced in a minute.
+// withCheckpoints makes a namespace whose jobs have checkpoints, and gives both workers devices.
 func withCheckpoints(t *testing.T) {
 	t.Helper()
 	for _, object := range []client.Object{
@@ -111,21 +111,6 @@ func withCheckpoints(t *testing.T) {
 			}
 			check.Must(t, y.Workers[name].Status().Patch(t.Context(), node, before))
 		}
-		y.Edit(t, name, func(worker *v1alpha1.WorkerCluster) {
-			worker.Spec.Failover = v1alpha1.WorkerFailover{
-				GracePeriod: &metav1.Duration{Duration: 10 * time.Second}, FenceAfter: &metav1.Duration{Duration: time.Minute},
-			}
-		})
-		t.Cleanup(func() {
-			y.Edit(t, name, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Failover = v1alpha1.WorkerFailover{} })
-		})
-		// A worker that is cut off before it knows would be fenced as it was told before.
-		y.Eventually(t, func(g gomega.Gomega) {
-			var leases v1alpha1.ExecutionLeaseList
-			g.Expect(y.Workers[name].List(t.Context(), &leases)).To(gomega.Succeed())
-			g.Expect(leases.Items).To(gomega.HaveLen(1))
-			g.Expect(leases.Items[0].Spec.FenceAfter.Duration).To(gomega.Equal(time.Minute))
-		})
 	}
 }
 

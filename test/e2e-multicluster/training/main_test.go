@@ -65,9 +65,14 @@ func start(ctx context.Context) (stop func() error, err error) {
 		return nil, err
 	}
 	stop = func() error { return os.RemoveAll(checkpoints) }
+	workers := []yard.Worker{{Name: east}, {Name: west}}
+	for i := range workers {
+		workers[i].Labels = map[string]string{"region": workers[i].Name}
+		workers[i].Failover.FenceAfter = &metav1.Duration{Duration: time.Minute}
+	}
 	y.Yard, err = yard.Start(ctx, yard.Options{
 		Dir:         os.Getenv("E2E_DIR"),
-		Workers:     []yard.Worker{{Name: east, Labels: map[string]string{"region": east}}, {Name: west, Labels: map[string]string{"region": west}}},
+		Workers:     workers,
 		KindWorkers: map[string]int{east: 1},
 		KindMounts:  map[string]string{checkpoints: onNodes},
 		KindImages:  []string{trainImage},
