@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -85,14 +85,6 @@ type cachedKind struct {
 	served func(apis) bool
 	// handler gets the events, for the inventory. Nil: nobody does.
 	handler toolscache.ResourceEventHandler
-}
-
-// typeDescription is the name that reflectors use for the kind.
-func (k *cachedKind) typeDescription() string {
-	if _, ok := k.object.(*unstructured.Unstructured); ok {
-		return k.gvk.String()
-	}
-	return fmt.Sprintf("%T", k.object)
 }
 
 func cachedKinds(opts Options, source capacitySource) []cachedKind {
@@ -163,17 +155,23 @@ func scopeOf(namespaced bool) meta.RESTScope {
 	return meta.RESTScopeRoot
 }
 
-// cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.
-func cacheScheme() (*runtime.Scheme, error) {
+// cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only. All workers
+// share it: a scheme takes 30 KB.
+var cacheScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	return scheme, errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
-}
+})
 
 // caches are the informers of one worker.
 type caches struct {
 	cache.Cache
 	scheme *runtime.Scheme
+	// mapper knows the cached kinds.
+	mapper meta.RESTMapper
 	guard  guard
+	// ctx is the life of the informers. running counts their goroutines.
+	ctx     context.Context
+	running sync.WaitGroup
 	// informers are the informers of the required resources, by resource.
 	informers map[string]cache.Informer
 	// optional are the informers of the optional kinds.
@@ -192,42 +190,36 @@ func newCaches(
 	if err != nil {
 		return nil, err
 	}
-	byObject := map[client.Object]cache.ByObject{}
-	var optionalTypes []string
-	for _, kind := range kinds {
-		if kind.optional {
-			optionalTypes = append(optionalTypes, kind.typeDescription())
-		}
-		options := kind.options
-		options.Transform = guard.transform(kind.gvk.Kind, options.Transform)
-		byObject[kind.object] = options
+	c := &caches{
+		scheme: scheme, mapper: staticMapper(kinds), guard: guard, ctx: ctx,
+		informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{},
+		handled: map[string]toolscache.ResourceEventHandlerRegistration{},
 	}
-	all, err := cache.New(config, cache.Options{
-		HTTPClient: httpClient(transport), Scheme: scheme, Mapper: staticMapper(kinds), ByObject: byObject,
-		ReaderFailOnMissingInformer: true,
+	c.Cache, err = cache.New(config, cache.Options{
+		HTTPClient: httpClient(transport), Scheme: scheme, Mapper: c.mapper, ReaderFailOnMissingInformer: true,
+		NewInformer: func(source toolscache.ListerWatcher, object runtime.Object, _ time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			gvk, err := apiutil.GVKForObject(object, scheme)
+			utilruntime.Must(err) // The mapper has been asked about it.
+			is := func(kind cachedKind) bool { return kind.gvk == gvk }
+			return newInformer(&kinds[slices.IndexFunc(kinds, is)], source, object, indexers, c)
+		},
 		// An interrupted watch is no error here. The state and its message say what is wrong.
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
-			if slices.Contains(optionalTypes, r.TypeDescription()) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+			optional := func(kind cachedKind) bool { return kind.optional && kind.gvk.Kind == r.Name() }
+			if slices.ContainsFunc(kinds, optional) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 				// Cluster.answered has logged it once.
 				return
 			}
 			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
 		},
-		// The informers have the current state. A resync would only repeat it.
-		SyncPeriod: ptr.To(365 * 24 * time.Hour),
 	})
 	if err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(kinds, isPods) {
-		if err := all.IndexField(ctx, &corev1.Pod{}, IndexJobSet, jobSetOf); err != nil {
+		if err := c.IndexField(ctx, &corev1.Pod{}, IndexJobSet, jobSetOf); err != nil {
 			return nil, fmt.Errorf("index pods: %w", err)
 		}
-	}
-	c := &caches{
-		Cache: all, scheme: scheme, guard: guard,
-		informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{},
-		handled: map[string]toolscache.ResourceEventHandlerRegistration{},
 	}
 	for _, kind := range kinds {
 		if kind.served == nil {
@@ -237,6 +229,18 @@ func newCaches(
 		}
 	}
 	return c, nil
+}
+
+// Start starts the informers. It returns when the life of the caches has ended, and so have their goroutines.
+func (c *caches) Start(ctx context.Context) error {
+	err := c.Cache.Start(ctx)
+	c.running.Wait()
+	return err
+}
+
+// run runs a function of an informer in a goroutine.
+func (c *caches) run(f func(context.Context)) {
+	c.running.Go(func() { f(c.ctx) })
 }
 
 // watch makes the informer of a kind.
@@ -354,16 +358,16 @@ func staticMapper(kinds []cachedKind) meta.RESTMapper {
 }
 
 // newClients returns a client that reads from the caches and a client that reads from the API server.
-func newClients(config *rest.Config, opts Options, transport callers, reader client.Reader, kinds []cachedKind) (cached, live client.Client, err error) {
+func newClients(config *rest.Config, opts Options, transport callers, from *caches, kinds []cachedKind) (cached, live client.Client, err error) {
 	httpClient := httpClient(transport)
 	dynamic, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err != nil {
 		return nil, nil, err
 	}
-	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{staticMapper(kinds), dynamic}}
+	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{from.mapper, dynamic}}
 	cached, err = client.New(config, client.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
-		Cache: &client.CacheOptions{Reader: reader, Unstructured: true, DisableFor: readLive(kinds)},
+		Cache: &client.CacheOptions{Reader: from, Unstructured: true, DisableFor: readLive(kinds)},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -197,7 +197,7 @@ func (c *Cluster) HasRuntime(kind string, key types.NamespacedName) bool {
 	return err == nil && found.Labels[v1alpha1.LabelPropagatedBy] != c.opts.HubID
 }
 
-// SubscribeRuntimes has changed called when a runtime comes or goes on the worker.
+// SubscribeRuntimes has changed called when a runtime comes or goes on the worker. changed must not block.
 func (c *Cluster) SubscribeRuntimes(changed func()) (cancel func()) {
 	var cancels []func()
 	for _, gvk := range []schema.GroupVersionKind{ClusterTrainingRuntimeGVK, TrainingRuntimeGVK} {

@@ -50,6 +50,11 @@
 // stopped, after an outage too: to the reflectors an outage is a watch that begins slowly. So neither new credentials
 // nor an outage cause a list, unless the worker says that it has forgotten the resource version.
 //
+// # Caches
+//
+// A worker has one informer for each kind (informer.go). The informers call event handlers in the goroutines that read
+// the watches, so that an idle worker costs little: handlers must not block, and must not remove handlers.
+//
 // # Capacity
 //
 // Package capacity counts what a worker has and what its pods use. Cluster.Inventory comes from the worker's nodes and
@@ -70,6 +75,7 @@
 //
 // Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the route of requests,
 // pool.mu the open connections, silence.mu what has answered, subscription.mu the changes to report, and meter.mu
-// whether series may be written. The fields under a lock are in a struct named locked. Fleet.mu is taken before the
-// other locks, and the others one at a time. Code under a lock does no I/O and calls no callbacks.
+// whether series may be written. informer.mu guards the handlers of an informer. The fields under a lock are in a struct
+// named locked. Fleet.mu is taken before the other locks, and the others one at a time. Code under a lock does no I/O and
+// calls no callbacks, but for the handlers that are called under informer.mu.
 package remote
