@@ -4,14 +4,18 @@
 package fakeservers
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/trainyard/trainyard/test/clusters"
 )
 
 // kubernetesVersion is what the servers say they are.
@@ -142,6 +146,12 @@ func aggregatedGroup(gv schema.GroupVersion) apidiscoveryv2.APIGroupDiscovery {
 	}
 }
 
+// trainJobSchema is the OpenAPI document of TrainJobs of the release that the manager is built for.
+var trainJobSchema = sync.OnceValues(func() ([]byte, error) {
+	document, _, err := clusters.ReleaseDocument(context.Background(), clusters.Trainer23, "trainjobs")
+	return document, err
+})
+
 // answerSchema says what the manager wants to know of TrainJobs: the fields of their spec.
 func answerSchema(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Etag", schemaETag)
@@ -149,18 +159,11 @@ func answerSchema(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	properties := map[string]any{}
-	for _, name := range specFields {
-		properties[name] = map[string]any{}
+	document, err := trainJobSchema()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
-	answer(w, http.StatusOK, map[string]any{
-		"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes", "version": kubernetesVersion}, "paths": map[string]any{},
-		"components": map[string]any{"schemas": map[string]any{"trainer.v1alpha1.TrainJob": map[string]any{
-			"type":       "object",
-			"properties": map[string]any{"spec": map[string]any{"type": "object", "properties": properties}},
-			"x-kubernetes-group-version-kind": []any{
-				map[string]any{"group": trainJobs.Group, "version": trainJobs.Version, "kind": trainJobs.Kind},
-			},
-		}}},
-	})
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(document) // A client that is gone needs no answer.
 }
