@@ -7,14 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -29,10 +31,18 @@ const (
 	maxBackoff = 30 * time.Second
 )
 
-// instance is one controller of one worker.
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// instance is one controller of one worker. It does what controller-runtime's controllers do, without their goroutines:
+// those wait for keys, as many as keys may be reconciled at once, on each worker. An instance starts a goroutine for a
+// key, and has one that waits.
 type instance struct {
-	controller controller.Controller
-	inbox      inbox.Inbox
+	name        string
+	reconciler  reconcile.Reconciler
+	concurrency int
+	sources     []source.Source
+	inbox       inbox.Inbox
+	log         logr.Logger
 	// apart instances get no keys of jobs.
 	apart  bool
 	cancel context.CancelFunc
@@ -47,29 +57,18 @@ func newInstance[C Connection](
 	if err != nil {
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
 	}
-	c, err := controller.NewUnmanaged(kind.Name, controller.Options{
-		Logger:                  log, // No manager sets a logger here. Without a logger no error would be seen.
-		Reconciler:              reconciler,
-		MaxConcurrentReconciles: kind.Concurrency,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		// The priority queue of controller-runtime v0.24.1 may hold its lock for ever on shutdown
-		// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). A reconnection waits for that.
-		UsePriorityQueue:   ptr.To(false),
-		SkipNameValidation: ptr.To(true), // Every worker has a controller of this name.
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
+	i := &instance{
+		name: kind.Name, reconciler: reconciler, concurrency: max(kind.Concurrency, 1), log: log.WithValues("controller", kind.Name),
+		apart: kind.Apart, done: make(chan struct{}),
 	}
-	i := &instance{controller: c, apart: kind.Apart, done: make(chan struct{})}
-	err = c.Watch(i.inbox.Source())
+	i.sources = append(i.sources, i.inbox.Source())
 	if !kind.Apart {
-		copies := source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{})
-		err = errors.Join(err, c.Watch(copies))
+		i.sources = append(i.sources, source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{}))
 	}
 	if kind.Source != nil {
-		err = errors.Join(err, c.Watch(kind.Source(worker, connection.Cache())))
+		i.sources = append(i.sources, kind.Source(worker, connection.Cache()))
 	}
-	return i, err
+	return i, nil
 }
 
 // start runs the controller until stop, or until ctx ends.
@@ -77,7 +76,7 @@ func (i *instance) start(ctx context.Context, failed func(error)) {
 	ctx, i.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(i.done)
-		if err := i.controller.Start(ctx); err != nil && ctx.Err() == nil {
+		if err := i.run(ctx); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 	}()
@@ -87,4 +86,72 @@ func (i *instance) start(ctx context.Context, failed func(error)) {
 func (i *instance) stop() {
 	i.cancel()
 	<-i.done
+}
+
+// run starts the sources, and reconciles keys once the sources have given what was there at the start.
+func (i *instance) run(ctx context.Context) error {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: i.name})
+	stop := context.AfterFunc(ctx, queue.ShutDown)
+	defer queue.ShutDown()
+	defer stop()
+	for _, from := range i.sources {
+		if err := from.Start(ctx, queue); err != nil {
+			return fmt.Errorf("start source of controller %q: %w", i.name, err)
+		}
+	}
+	for _, from := range i.sources {
+		if syncing, ok := from.(source.SyncingSource); ok {
+			if err := syncing.WaitForSync(ctx); err != nil {
+				return fmt.Errorf("wait for source of controller %q: %w", i.name, err)
+			}
+		}
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, i.concurrency)
+	for {
+		slots <- struct{}{} // First: a key that nobody reconciles stays in the queue, which Busy counts.
+		request, shutdown := queue.Get()
+		if shutdown {
+			return nil
+		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			defer queue.Done(request)
+			i.next(ctx, queue, request)
+		})
+	}
+}
+
+// next reconciles a key, and adds it to the queue again if it is due later.
+func (i *instance) next(ctx context.Context, queue requestQueue, request reconcile.Request) {
+	log := i.log.WithValues("object", klog.KRef(request.Namespace, request.Name))
+	result, err := i.reconcile(ctrllog.IntoContext(ctx, log), request)
+	switch {
+	case err != nil:
+		failedReconciles.WithLabelValues(i.name).Inc()
+		if !errors.Is(err, reconcile.TerminalError(nil)) {
+			queue.AddRateLimited(request)
+		}
+		log.Error(err, "Reconciler error")
+	case result.RequeueAfter > 0:
+		queue.Forget(request)
+		queue.AddAfter(request, result.RequeueAfter)
+	default:
+		queue.Forget(request)
+	}
+}
+
+// reconcile turns a panic into an error.
+func (i *instance) reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			for _, handle := range utilruntime.PanicHandlers { // They log the stack.
+				handle(ctx, value)
+			}
+			err = fmt.Errorf("panic: %v [recovered]", value)
+		}
+	}()
+	return i.reconciler.Reconcile(ctx, request)
 }

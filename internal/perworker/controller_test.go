@@ -6,6 +6,7 @@ package perworker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -143,4 +146,98 @@ func TestBusy(t *testing.T) {
 	}
 	close(release)
 	expect(false, "when all is done")
+}
+
+// TestKeysComeAgain checks which keys come again: those that failed, and those that are due later. An error that no retry
+// can help is counted as the others are.
+func TestKeysComeAgain(t *testing.T) {
+	tries := map[string]int{} // Of one goroutine at a time.
+	done := make(chan struct{})
+	reconciler := reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+		tries[request.Name]++
+		switch again := tries[request.Name] < 3; {
+		case request.Name == "end":
+			if tries["panics"] < 3 || tries["fails"] < 3 || tries["waits"] < 3 {
+				return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+			}
+			close(done)
+		case !again:
+		case request.Name == "panics":
+			panic("poison")
+		case request.Name == "fails":
+			return reconcile.Result{}, errors.New("try again")
+		case request.Name == "waits":
+			return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+		case request.Name == "hopeless":
+			return reconcile.Result{}, reconcile.TerminalError(errors.New("never"))
+		}
+		return reconcile.Result{}, nil
+	})
+	const kind = "again"
+	counted := countedErrors(t, kind)
+	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
+		Name: kind, Concurrency: 1, Apart: true,
+		New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+			return reconciler, nil
+		},
+	})
+	_, err := set.start(t.Context(), "west", &link{})
+	check.Must(t, err)
+	for _, key := range []string{"hopeless", "panics", "fails", "waits", "end"} {
+		set.Enqueue(kind, "west", types.NamespacedName{Name: key})
+	}
+	select {
+	case <-done:
+	case <-time.After(check.Patience):
+		t.Error("not all keys have come again")
+	}
+	set.leave("west")
+	delete(tries, "end")
+	check.Diff(t, map[string]int{"hopeless": 1, "panics": 3, "fails": 3, "waits": 3}, tries, "how often each key was reconciled")
+	check.Equal(t, 5, countedErrors(t, kind)-counted, "errors in controller-runtime's metric")
+}
+
+// countedErrors returns how many failed reconciles of a controller the process serves as a metric.
+func countedErrors(t *testing.T, controller string) float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	check.Must(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "controller_runtime_reconcile_errors_total" && m.GetLabel()[0].GetValue() == controller {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestIdleWorkerCostsFewGoroutines checks that a controller without keys does not keep goroutines for them.
+func TestIdleWorkerCostsFewGoroutines(t *testing.T) {
+	const workers, concurrency = 20, 50
+	calls := make(chan struct{}, workers)
+	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		calls <- struct{}{}
+		return reconcile.Result{}, nil
+	})
+	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
+		Name: "kind", Concurrency: concurrency, Apart: true,
+		New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+			return nothing, nil
+		},
+	})
+	before := runtime.NumGoroutine()
+	for n := range workers {
+		name := v1alpha1.ClusterName(strconv.Itoa(n))
+		_, err := set.start(t.Context(), name, &link{})
+		check.Must(t, err)
+		t.Cleanup(func() { set.leave(name) })
+		set.Enqueue("kind", name, types.NamespacedName{Name: "job"})
+	}
+	for range workers { // All run.
+		<-calls
+	}
+	check.Eventually(t, "the goroutines of keys have ended", func(g gomega.Gomega) {
+		g.Expect((runtime.NumGoroutine() - before) / workers).To(gomega.BeNumerically("<", 10))
+	})
 }

@@ -4,8 +4,8 @@
 // Package perworker runs the controllers of which every connected worker has its own instance, and gives them the hub's
 // events.
 //
-// A key is the namespace and name of a job, its Dispatch and its copy. Each instance has its own queue and its own
-// goroutines: a worker that hangs fills only its own queue. The Set watches the hub's events once. It gives each event
+// A key is the namespace and name of a job, its Dispatch and its copy. Each instance has its own queue, and starts its own
+// goroutines for keys: a worker that hangs fills only its own queue, and a worker without jobs costs little. The Set watches the hub's events once. It gives each event
 // to the one or two workers that the Dispatch names. So an event costs the same with two workers and with a thousand.
 //
 // After each new connection a sweeper sweeps the worker (Kind.Sweep) in a goroutine of its own, and retries until the
