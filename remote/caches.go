@@ -183,15 +183,14 @@ type caches struct {
 
 // newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
 // get the cache before the worker has answered for the first time.
-func newCaches(
-	ctx context.Context, config *rest.Config, opts Options, transport reflectors, kinds []cachedKind, guard guard,
-) (*caches, error) {
+func newCaches(of *Cluster, config *rest.Config, transport reflectors, mapper meta.RESTMapper) (*caches, error) {
+	ctx, kinds, log := of.ctx, of.kinds, of.opts.Logger
 	scheme, err := cacheScheme()
 	if err != nil {
 		return nil, err
 	}
 	c := &caches{
-		scheme: scheme, mapper: staticMapper(kinds), guard: guard, ctx: ctx,
+		scheme: scheme, mapper: mapper, guard: of.panicked, ctx: ctx,
 		informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{},
 		handled: map[string]toolscache.ResourceEventHandlerRegistration{},
 	}
@@ -210,7 +209,7 @@ func newCaches(
 				// Cluster.answered has logged it once.
 				return
 			}
-			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
+			log.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
 		},
 	})
 	if err != nil {

@@ -98,7 +98,7 @@ type Cluster struct {
 	}
 }
 
-// newCluster does no I/O. If the address cannot be used, the status says so as soon as the loop runs.
+// newCluster does no I/O. The caller holds the fleet's mu. If the address cannot be used, the status says so as soon as the loop runs.
 func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluster {
 	c := &Cluster{
 		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
@@ -131,7 +131,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	return c
 }
 
-// build makes clients and caches. It needs the address only, and no connection.
+// build makes clients and caches. It needs the address only, and no connection. The caller holds the fleet's mu.
 func (c *Cluster) build(address *url.URL) (err error) {
 	config := &rest.Config{Host: address.String(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}
 	limited := rest.CopyConfig(config)
@@ -148,7 +148,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 		return err
 	}
 	c.kinds = cachedKinds(c.opts, c.capacity)
-	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.kinds, c.panicked); err != nil {
+	if c.caches, err = newCaches(c, limited, reflectors{s}, c.fleet.mapperLocked(c.kinds)); err != nil {
 		return err
 	}
 	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, c.kinds)

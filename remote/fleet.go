@@ -8,9 +8,11 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -40,6 +42,8 @@ type Fleet struct {
 		clusters      map[v1alpha1.ClusterName]*Cluster
 		meters        map[v1alpha1.ClusterName]*meter
 		subscriptions map[*subscription]bool
+		// mappers know the kinds that workers have in their caches, by their resources. Workers with the same kinds share one.
+		mappers map[string]meta.RESTMapper
 	}
 	// running counts Clusters whose goroutines have not ended.
 	running sync.WaitGroup
@@ -68,6 +72,7 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	f.locked.clusters = map[v1alpha1.ClusterName]*Cluster{}
 	f.locked.meters = map[v1alpha1.ClusterName]*meter{}
 	f.locked.subscriptions = map[*subscription]bool{}
+	f.locked.mappers = map[string]meta.RESTMapper{}
 	opts.Hub.subscribe(func() {
 		for _, cluster := range f.List() {
 			askAPIs(cluster)
@@ -108,6 +113,20 @@ func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinne
 	f.locked.clusters[name] = c
 	f.running.Go(c.run)
 	f.notifyLocked(c)
+}
+
+// mapperLocked returns a mapper that knows these kinds.
+func (f *Fleet) mapperLocked(kinds []cachedKind) meta.RESTMapper {
+	var resources strings.Builder
+	for _, kind := range kinds {
+		resources.WriteString(kind.gvk.GroupVersion().WithResource(kind.resource).String())
+	}
+	known := f.locked.mappers[resources.String()]
+	if known == nil {
+		known = staticMapper(kinds)
+		f.locked.mappers[resources.String()] = known
+	}
+	return known
 }
 
 // Remove closes and removes a worker's connection. It waits until the goroutines have ended, but at most closeTimeout.

@@ -95,7 +95,9 @@ func nodeAt(name, version string) *corev1.Node {
 }
 
 // listing refuses streamed lists, which the source does not know.
-type listing struct{ *cachetesting.FakeControllerSource }
+type listing struct {
+	*cachetesting.FakeControllerSource
+}
 
 func (s listing) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	if options.SendInitialEvents != nil {

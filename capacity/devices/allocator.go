@@ -196,7 +196,6 @@ type allocator struct {
 func newAllocator() allocator {
 	const requested = "devices"
 	return allocator{
-		expressions: cel.NewCache(2*maxClasses, cel.Features{EnableConsumableCapacity: true}),
 		claims: []*resourceapi.ResourceClaim{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: requested, Name: requested, UID: requested},
 			Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
@@ -212,6 +211,9 @@ func newAllocator() allocator {
 func (a *allocator) all(
 	ctx context.Context, node string, class *resourceapi.DeviceClass, published []*resourceapi.ResourceSlice, state structured.AllocatedState,
 ) devicesOf {
+	if a.expressions == nil { // Most workers have no devices.
+		a.expressions = cel.NewCache(2*maxClasses, cel.Features{EnableConsumableCapacity: true})
+	}
 	found := devicesOf{ids: map[structured.DeviceID]bool{}}
 	ctx = &limited{Context: ctx, left: maxSteps}
 	on := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
