@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -30,8 +30,6 @@ const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
-
-type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // instance is one controller of one worker. It does what controller-runtime's controllers do, without their goroutines:
 // those wait for keys, as many as keys may be reconciled at once, on each worker. An instance starts a goroutine for a
@@ -90,8 +88,7 @@ func (i *instance) stop() {
 
 // run starts the sources, and reconciles keys once the sources have given what was there at the start.
 func (i *instance) run(ctx context.Context) error {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: i.name})
+	queue := newQueue(i.name, clock.RealClock{})
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer queue.ShutDown()
 	defer stop()
@@ -125,7 +122,7 @@ func (i *instance) run(ctx context.Context) error {
 }
 
 // next reconciles a key, and adds it to the queue again if it is due later.
-func (i *instance) next(ctx context.Context, queue requestQueue, request reconcile.Request) {
+func (i *instance) next(ctx context.Context, queue *queue, request reconcile.Request) {
 	log := i.log.WithValues("object", klog.KRef(request.Namespace, request.Name))
 	result, err := i.reconcile(ctrllog.IntoContext(ctx, log), request)
 	switch {

@@ -173,8 +173,8 @@ func TestKeysComeAgain(t *testing.T) {
 		}
 		return reconcile.Result{}, nil
 	})
-	const kind = "again"
-	counted := countedErrors(t, kind)
+	const kind, failures = "again", "controller_runtime_reconcile_errors_total"
+	counted := served(t, failures, kind)
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
 		Name: kind, Concurrency: 1, Apart: true,
 		New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
@@ -194,18 +194,18 @@ func TestKeysComeAgain(t *testing.T) {
 	set.leave("west")
 	delete(tries, "end")
 	check.Diff(t, map[string]int{"hopeless": 1, "panics": 3, "fails": 3, "waits": 3}, tries, "how often each key was reconciled")
-	check.Equal(t, 5, countedErrors(t, kind)-counted, "errors in controller-runtime's metric")
+	check.Equal(t, 5, served(t, failures, kind)-counted, "errors in controller-runtime's metric")
 }
 
-// countedErrors returns how many failed reconciles of a controller the process serves as a metric.
-func countedErrors(t *testing.T, controller string) float64 {
+// served returns what the process serves as a metric of a controller.
+func served(t *testing.T, name, controller string) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	check.Must(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			if family.GetName() == "controller_runtime_reconcile_errors_total" && m.GetLabel()[0].GetValue() == controller {
-				return m.GetCounter().GetValue()
+			if family.GetName() == name && m.GetLabel()[0].GetValue() == controller {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}

@@ -12,5 +12,5 @@
 // sweep succeeds. Then it enqueues the worker's live keys. Until then a controller must create nothing there: it gets a
 // function that says so (Kind.New). If the worker refuses the sweep, its keys come once before.
 //
-// Set.mu guards the workers that have joined. sweeper.mu guards for which connection a worker has been swept.
+// Set.mu guards the workers that have joined. queue.mu guards the keys that wait for a delay. sweeper.mu guards for which connection a worker has been swept.
 package perworker
