@@ -41,7 +41,6 @@ func TestCheckpoints(t *testing.T) {
 	withCheckpoints(t)
 	y.Cordon(t, east, true)
 	job := saver(t, "saves", 2, 1)
-	job.Annotations = map[string]string{v1alpha1.AnnotationCheckpoint: "file:///checkpoints/$(UID)"}
 	check.Must(t, y.Hub.Create(t.Context(), job))
 	t.Cleanup(func() { check.Must(t, y.Hub.Delete(context.Background(), job)) })
 	trains(t, job, west)
@@ -59,7 +58,8 @@ func TestCheckpoints(t *testing.T) {
 	y.Edit(t, east, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Drain = false })
 
 	urgent := saver(t, "urgent", 1, 2)
-	urgent.Annotations = map[string]string{v1alpha1.AnnotationPriorityClass: "urgent", v1alpha1.AnnotationClusters: "region=" + west}
+	urgent.Annotations[v1alpha1.AnnotationPriorityClass] = "urgent"
+	urgent.Annotations[v1alpha1.AnnotationClusters] = "region=" + west
 	urgent.Spec.Trainer.Args = []string{"--steps=20"}
 	check.Must(t, y.Hub.Create(t.Context(), urgent))
 	trains(t, job, east)
@@ -114,11 +114,12 @@ func withCheckpoints(t *testing.T) {
 	}
 }
 
-// saver is the TrainJob of the sample without an end, with devices.
+// saver is the TrainJob of the sample without an end, with devices and checkpoints.
 func saver(t *testing.T, name string, nodes int32, devices int64) *trainer.TrainJob {
 	t.Helper()
 	job := sampleJob(t)
 	job.Namespace, job.Name = savers, name
+	job.Annotations = map[string]string{v1alpha1.AnnotationCheckpoint: "file:///checkpoints/$(UID)"}
 	job.Spec.Trainer.NumNodes = ptr.To(nodes)
 	job.Spec.Trainer.Args = []string{"--steps=1000000", "--pace=100ms"}
 	amount := corev1.ResourceList{device: *resource.NewQuantity(devices, resource.DecimalSI)}
