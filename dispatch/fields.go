@@ -51,14 +51,14 @@ func (f *filters) translationNote(w *Worker) string {
 }
 
 // unknownOfRuntime returns the fields of the job's runtime that the worker's runtimes do not have, none if the worker has a
-// runtime of its own.
+// runtime of its own, and the job does not pin the hub's.
 func (f *filters) unknownOfRuntime(w *Worker) []string {
 	if w.HasRuntime == nil {
 		return nil
 	}
 	runtime := &f.job.Runtime
 	unknown := common(runtime.Fields, w.Trainer.MissingOfRuntimes)
-	if len(unknown) > 0 && w.HasRuntime(runtime.Kind, runtime.Key) {
+	if len(unknown) > 0 && !f.job.PinsRuntime && w.HasRuntime(runtime.Kind, runtime.Key) {
 		return nil
 	}
 	return unknown

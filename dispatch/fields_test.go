@@ -63,6 +63,10 @@ func TestFieldUnknown(t *testing.T) {
 			reason: "the runtime would be created there", job: runtime("ours"), worker: old,
 			message: `TrainingRuntime "ours" uses spec.mlPolicy.jax, which its runtimes do not have (Kubeflow Trainer 2.1, with spec.podTemplateOverrides)`,
 		},
+		"Pinned": {
+			reason: "the worker's own does not count", job: func(j *Job) { runtime("theirs")(j); j.PinsRuntime = true }, worker: old,
+			message: `TrainingRuntime "theirs" uses spec.mlPolicy.jax, which its runtimes do not have (Kubeflow Trainer 2.1, with spec.podTemplateOverrides)`,
+		},
 		"OwnRuntime":     {reason: "the worker has its own", job: runtime("theirs"), worker: old},
 		"RuntimeUnasked": {reason: "nobody knows the worker's runtimes", job: runtime("ours"), worker: silent},
 	} {

@@ -60,6 +60,8 @@ type Job struct {
 	Topology *Topology
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
 	Previous v1alpha1.ClusterName
+	// PinsRuntime: the worker gets a runtime that is made from the hub's for the copy, whatever it has.
+	PinsRuntime bool `json:",omitempty"`
 	// RequiredRuntime is the hub's runtime that the worker must have. Nil: any runtime of the name does.
 	RequiredRuntime *RequiredRuntime `json:",omitempty"`
 	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.

@@ -56,6 +56,10 @@ func (p Policy) Faults() []error {
 	if err := p.expressionFault(); err != nil {
 		faults = append(faults, err)
 	}
+	if rules := p.Rules(); rules.Runtime == v1alpha1.RuntimePin && !*rules.Propagate.Runtimes {
+		faults = append(faults, fmt.Errorf("spec.runtime: Pin makes runtimes on workers, which spec.propagate.runtimes forbids: "+
+			"it has to be true, or spec.runtime Any or Same"))
+	}
 	// The CRD does not check these: inside a list, the rule would be too expensive for the API server.
 	for i := range p.Spec.Scoring {
 		for _, name := range slices.Sorted(maps.Keys(p.Spec.Scoring[i].Ceiling)) {

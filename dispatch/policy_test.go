@@ -173,3 +173,23 @@ func TestNearest(t *testing.T) {
 		})
 	}
 }
+
+// A policy cannot pin runtimes and forbid to make them.
+func TestPinNeedsRuntimes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		runtime  v1alpha1.RuntimeRule
+		runtimes bool
+		faults   int
+	}{
+		"Pin":       {runtime: v1alpha1.RuntimePin, runtimes: true},
+		"Forbidden": {runtime: v1alpha1.RuntimePin, runtimes: false, faults: 1},
+		"Same":      {runtime: v1alpha1.RuntimeSame, runtimes: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := Policy{DispatchPolicy: &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{
+				Runtime: tc.runtime, Propagate: &v1alpha1.Propagation{Runtimes: &tc.runtimes},
+			}}}
+			check.Equal(t, tc.faults, len(policy.Faults()), "how many faults the policy has: %v", policy.Faults())
+		})
+	}
+}

@@ -21,6 +21,14 @@ type RequiredRuntime struct {
 	Propagated bool
 }
 
+// PinnedBy is what a policy makes of Dispatch.spec.runtime.
+func PinnedBy(policy *v1alpha1.DispatchPolicy) v1alpha1.RuntimeRule {
+	if policy.Rules().Runtime == v1alpha1.RuntimePin {
+		return v1alpha1.RuntimePin
+	}
+	return ""
+}
+
 // Comparison says how a worker's runtime differs from the hub's runtime of the same kind, namespace and name.
 type Comparison struct {
 	// Version of the hub's runtime that was compared, "<UID>.<generation>". Empty: nothing has been compared yet.

@@ -199,6 +199,11 @@ type DispatchSpec struct {
 	// is decided when the job is placed. Absent: nothing is translated.
 	// +optional
 	TranslatedInto PatchesField `json:"translatedInto,omitempty"`
+	// runtime is Pin if the copy names a runtime that the manager makes for it from the hub's, whatever the worker has under the
+	// name of the job's runtime. It is decided when the job is placed. Absent: the copy names the runtime that the TrainJob
+	// names.
+	// +optional
+	Runtime RuntimeRule `json:"runtime,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

@@ -128,7 +128,7 @@ const (
 )
 
 // RuntimeRule says on which workers a job may run, by the runtimes that they have under the name of the job's runtime.
-// +kubebuilder:validation:Enum=Any;Same
+// +kubebuilder:validation:Enum=Any;Same;Pin
 type RuntimeRule string
 
 const (
@@ -136,6 +136,9 @@ const (
 	RuntimeAny RuntimeRule = "Any"
 	// RuntimeSame takes only workers whose runtime is known to be the hub's, or is made from it for the job.
 	RuntimeSame RuntimeRule = "Same"
+	// RuntimePin gives the copy a runtime of its own name on the worker, made from the hub's. What the worker has under the
+	// name of the job's runtime does not matter.
+	RuntimePin RuntimeRule = "Pin"
 )
 
 // SkewRule says what happens to a job that uses a field which the TrainJobs of a worker do not have.
@@ -294,7 +297,9 @@ type DispatchPolicySpec struct {
 	Checkpoint *Checkpointing `json:"checkpoint,omitempty"`
 	// runtime says whether a worker may have another runtime than the hub under the name of the job's runtime. Any: the
 	// worker's runtime is taken as it is. Same: the job gets only workers whose runtime is known to be equal to the hub's,
-	// or to which propagate.runtimes brings the hub's runtime. Absent: Any.
+	// or to which propagate.runtimes brings the hub's runtime. Pin: the copy names a TrainingRuntime of its namespace that the
+	// manager makes from the hub's runtime, under a name that nothing else has, and never changes. That is decided when the
+	// job is placed, and needs propagate.runtimes. Absent: Any.
 	// +optional
 	Runtime RuntimeRule `json:"runtime,omitempty"`
 	// skew says what happens to a job that uses a field which the TrainJobs of a worker do not have, because the worker has an

@@ -117,6 +117,12 @@ const (
 	// AnnotationOwnPatches is on a translated copy. It has, as JSON, the entries of runtimePatches that Trainyard has added to
 	// those of the job: the translation does not say whose they are. A hub that finds the copy reads them.
 	AnnotationOwnPatches = "trainyard.dev/own-patches"
+	// AnnotationPinnedRuntime is on a copy whose policy pins its runtime. It is the name of the TrainingRuntime that was made for
+	// such copies: a cache drops the spec of a copy that has ended.
+	AnnotationPinnedRuntime = "trainyard.dev/pinned-runtime"
+	// LabelPinned is on a TrainingRuntime that was made for copies whose policy pins the runtime. It is a digest of the spec,
+	// which nobody may change.
+	LabelPinned = "trainyard.dev/pinned"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
 	// AnnotationSource names the hub's object, and its generation, of which a copy ("<UID>.<generation>") or a propagated

@@ -87,6 +87,9 @@ func (f Observation) Details() (details []Detail) {
 		}
 		if d.Spec.Cluster != "" {
 			line("Failover", string(cmp.Or(d.Spec.Failover, v1alpha1.FailoverHold)))
+			if d.Spec.Runtime == v1alpha1.RuntimePin {
+				line("Runtime", "Pin: made for the copy from the hub's, whatever the worker has under its name")
+			}
 		}
 		line("Priority", fmt.Sprint(d.Spec.Priority))
 	}

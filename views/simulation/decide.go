@@ -120,6 +120,7 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 	result.Before = w.waiting.Before(client.ObjectKeyFromObject(result.Dispatch), job.Priority)
 	for i := range w.workers {
 		if w.workers[i].Name == decision.Cluster {
+			result.Dispatch.Spec.Runtime = dispatch.PinnedBy(decision.Policy)
 			result.Dispatch.Spec.TranslatedInto = dispatch.TranslatedInto(&job, decision.Policy, &w.workers[i].Trainer)
 			fleet.Place(&w.workers[i], result.Dispatch.Spec.PodSets)
 		}

@@ -39,7 +39,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 	found := v1alpha1.DispatchSpec{
 		Cluster: a.here.Name, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority, Checkpoint: trainjobs.CheckpointOf(copy),
-		TranslatedInto: trainjobs.TranslatedInto(copy),
+		TranslatedInto: trainjobs.TranslatedInto(copy), Runtime: runtimeOf(copy),
 	}
 	a.fillDemand(ctx, hub.Job, &found)
 	fillDomain(copy, &found)
@@ -92,6 +92,14 @@ func localQueueOf(copy client.Object) *string {
 		return &name
 	}
 	return nil
+}
+
+// runtimeOf is Pin if a copy was made with a pinned runtime.
+func runtimeOf(copy client.Object) v1alpha1.RuntimeRule {
+	if copy.GetAnnotations()[v1alpha1.AnnotationPinnedRuntime] != "" {
+		return v1alpha1.RuntimePin
+	}
+	return ""
 }
 
 // failoverOf is the failover that a copy was created with.

@@ -40,3 +40,11 @@ func TestFillDomain(t *testing.T) {
 	fillDomain(copy, &found)
 	check.Diff(t, v1alpha1.DispatchSpec{PodSets: derived}, found, "a copy without a domain")
 }
+
+// A copy says that its runtime is pinned.
+func TestRuntimeOfACopy(t *testing.T) {
+	copy := trainjobs.New()
+	check.Equal(t, "", runtimeOf(copy), "a copy that names the runtime of its job")
+	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationPinnedRuntime, "torch-12345678")
+	check.Equal(t, v1alpha1.RuntimePin, runtimeOf(copy), "a copy that names a pinned runtime")
+}

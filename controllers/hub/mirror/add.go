@@ -46,7 +46,7 @@ type Dependencies interface {
 	Settle(d *v1alpha1.Dispatch)
 }
 
-// Options of a mirror. All but Collector, Dependencies, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations,
+// Options of a mirror. All but Collector, Dependencies, Pins, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations,
 // Inherited, Budget, Trials, References and Accelerators are required.
 type Options struct {
 	// Cluster is the worker's name.
@@ -69,6 +69,8 @@ type Options struct {
 	Collector Collector
 	// Dependencies brings what pods name. Nil: nothing of that is brought.
 	Dependencies Dependencies
+	// Pins keeps pinned runtimes while copies are created. Nil: nobody deletes any.
+	Pins Pins
 	// JobSetMissing says what to do about a worker that does not serve JobSets, empty for one that does. Nil: it does.
 	JobSetMissing func() string
 	// Policy finds what may be propagated for a job.
@@ -130,7 +132,10 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	if options.JobSetMissing == nil {
 		options.JobSetMissing = func() string { return "" }
 	}
-	r := &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
+	if options.Pins == nil {
+		options.Pins = unheld{}
+	}
+	r := &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations), pinned: &pinned{}}
 	if options.References != nil {
 		r.names = &names{references: options.References, connection: options.Worker, clock: options.Clock}
 	}

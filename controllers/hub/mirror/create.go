@@ -84,6 +84,8 @@ type creator struct {
 	runtimeName string
 	// ownRuntime is true if the runtime on the worker may differ from the hub's: it did not come from here, or stays as it is.
 	ownRuntime bool
+	// letGo ends what propagate holds.
+	letGo func()
 	// left says what propagate has left alone of what the pods name.
 	left []string
 }
@@ -107,6 +109,7 @@ func (c *creator) create(ctx context.Context) (time.Duration, error) {
 	defer end()
 	began := c.clock.Now()
 	policy, err := c.prepare(ctx)
+	defer c.letGo()
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
@@ -174,7 +177,7 @@ func (c *creator) ownRefusal() error {
 func (c *creator) challenged(policy *v1alpha1.DispatchPolicy, challenge string) *unstructured.Unstructured {
 	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
 	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
-	nameRuntime(copy, c.runtimeName)
+	nameRuntime(copy, c.runtimeName, c.seen.dispatch.Spec.Runtime)
 	return copy
 }
 

@@ -35,6 +35,11 @@ type propagation struct {
 	counted string
 	// inUse is true if a change of the runtime on the worker would stop running copies.
 	inUse func(ctx context.Context, kind string, key types.NamespacedName) (bool, error)
+	// pins and pinned are for a job whose policy pins its runtime.
+	pins   Pins
+	pinned *pinned
+	// release ends what the propagation holds, nil if it holds nothing.
+	release func()
 	// runtimeName is the name of the job's runtime on the worker, if it is another than on the hub.
 	runtimeName string
 	// ownRuntime is true if the worker's runtime did not come from the hub, or is not kept up to date.
@@ -49,7 +54,12 @@ func (c *creator) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy
 	if err := p.namespace(ctx); err != nil {
 		return err
 	}
-	written, err := p.runtime(ctx)
+	bring := p.runtime
+	if c.isPinned() {
+		bring = p.pin
+	}
+	written, err := bring(ctx)
+	c.letGo = p.letGo
 	if written {
 		c.attempt.creation.runtimeWritten = c.clock.Now()
 	}
@@ -77,8 +87,16 @@ func (c *creator) isPropagated(ctx context.Context, policy *v1alpha1.DispatchPol
 	kind, key := trainjobs.RuntimeOf(c.seen.job)
 	onWorker := metadataOf(trainer.SchemeGroupVersion.String(), kind)
 	p := c.propagationBy(policy)
+	if c.isPinned() {
+		there := p.isPinned(ctx)
+		c.runtimeName = p.runtimeName
+		return there && c.dependencies.IsBrought(ctx, c.seen.dispatch)
+	}
 	return c.worker.Get(ctx, key, onWorker) == nil && p.keeps(onWorker) && c.dependencies.IsBrought(ctx, c.seen.dispatch)
 }
+
+// isPinned says whether the copy gets a pinned runtime.
+func (c *creator) isPinned() bool { return c.seen.dispatch.Spec.Runtime == v1alpha1.RuntimePin }
 
 // forbidden says that the worker lacks something which the job's policy does not allow to be created there.
 func (p *propagation) forbidden(kind, name string) error {

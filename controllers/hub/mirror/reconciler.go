@@ -29,6 +29,8 @@ type reconciler struct {
 	options   Options
 	started   time.Time
 	creations *creations
+	// pinned is what is known of the runtimes that jobs pin.
+	pinned *pinned
 	// names looks for what pods name, nil if nobody does.
 	names *names
 	// attempts has a *attempt for each key, a NamespacedName, that is live on this worker.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,15 @@ import (
 // newerName is the name on a worker of a version of a runtime, while copies there use an earlier version.
 func newerName(name, version string) string {
 	sum := sha256.Sum256([]byte(version))
-	suffix := "-" + hex.EncodeToString(sum[:4])
+	return suffixed(name, hex.EncodeToString(sum[:])[:suffixLength])
+}
+
+// suffixLength is how much of a digest is in the name of a runtime.
+const suffixLength = 8
+
+// suffixed is a name with a suffix, shortened to what a name may have.
+func suffixed(name, suffix string) string {
+	suffix = "-" + suffix
 	return strings.TrimRight(name[:min(len(name), validation.DNS1123SubdomainMaxLength-len(suffix))], "-.") + suffix
 }
 
@@ -80,10 +89,17 @@ func (c *creator) runtimeInUse(ctx context.Context, kind string, key types.Names
 	return false, nil
 }
 
-// nameRuntime has the copy name its runtime as the worker has it. An empty name is the job's.
-func nameRuntime(copy *unstructured.Unstructured, name string) {
-	if ref, ok := specOf(copy)["runtimeRef"].(map[string]any); ok && name != "" {
-		ref["name"] = name
+// nameRuntime has the copy name its runtime as the worker has it. An empty name is the job's. A pinned runtime is a
+// TrainingRuntime.
+func nameRuntime(copy *unstructured.Unstructured, name string, rule v1alpha1.RuntimeRule) {
+	ref, ok := specOf(copy)["runtimeRef"].(map[string]any)
+	if !ok || name == "" {
+		return
+	}
+	ref["name"] = name
+	if rule == v1alpha1.RuntimePin {
+		ref["apiGroup"], ref["kind"] = trainer.SchemeGroupVersion.Group, trainer.TrainingRuntimeKind
+		trainjobs.SetAnnotation(copy, v1alpha1.AnnotationPinnedRuntime, name)
 	}
 }
 

@@ -37,6 +37,9 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	err = p.worker.Get(ctx, key, onWorker)
 	exists := err == nil
 	p.ownRuntime = exists && (onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || !*p.policy.Rules().Propagate.Runtimes)
+	if exists && onWorker.Labels[v1alpha1.LabelPinned] != "" && onWorker.Labels[v1alpha1.LabelPropagatedBy] == p.hubID {
+		return false, refusal(fmt.Sprintf("%s %q on worker %q was made for other jobs, whose policy pins their runtime", kind, key.Name, p.cluster))
+	}
 	if exists && p.keeps(onWorker) || client.IgnoreNotFound(err) != nil {
 		return false, err
 	}
@@ -68,11 +71,16 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 		err = p.worker.Create(ctx, full, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 		err = client.IgnoreAlreadyExists(err) // A runtime that somebody has made since is left alone.
 	}
-	if isRefusal(err) { // The words are about the object that was sent, and do not name it.
-		words := answers.Words(err)
-		err = refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.cluster, kind, key.Name, words))
+	return err == nil, p.runtimeRefused(err, kind, key.Name)
+}
+
+// runtimeRefused is the error of a write of a runtime. The words of a refusal are about the object that was sent, and do not
+// name it.
+func (p *propagation) runtimeRefused(err error, kind, name string) error {
+	if isRefusal(err) {
+		return refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", p.cluster, kind, name, answers.Words(err)))
 	}
-	return err == nil, err
+	return err
 }
 
 // keeps says whether a runtime on the worker stays as it is: it is the worker's own, the policy says so, or it is what was

@@ -172,9 +172,12 @@ func (r fieldAdder) Get(ctx context.Context, key client.ObjectKey, object client
 
 // A field of a runtime that the worker does not know is a refusal that names it, never lost in silence.
 func TestRuntimeFieldThatTheWorkerDoesNotKnow(t *testing.T) {
-	for name, exists := range map[string]bool{"Created": false, "Replaced": true} {
+	for name, exists := range map[string]bool{"Created": false, "Replaced": true, "Pinned": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, ownRuntimeOf())
+			if name == "Pinned" {
+				s = newPinnedScene(t, ownRuntimeOf())
+			}
 			own := s.ownRuntime(t)
 			if exists {
 				s.reconcile(t)

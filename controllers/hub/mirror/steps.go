@@ -65,8 +65,9 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 		seen: seen, attempt: known, cluster: o.Cluster, hubID: o.HubID, clock: o.Clock, worker: worker, policy: o.Policy,
 		propagation: propagation{
 			cluster: o.Cluster, hubID: o.HubID, hub: o.Hub, hubReader: o.HubReader, connection: o.Worker, worker: worker,
-			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent,
+			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent, pins: o.Pins, pinned: r.pinned,
 		},
+		letGo:        func() {},
 		dependencies: o.Dependencies, protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials,
 		creations: r.creations, names: r.names,
 		verifier: verifier, search: search, kueue: kueue, mender: s.mender, reporter: s.reporter, events: s.events,

@@ -145,6 +145,7 @@ func (c *creator) ask(ctx context.Context, at jobOnWorker, asked *trial) error {
 	ctx, cancel := context.WithTimeout(ctx, AskLimit)
 	defer cancel()
 	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
+	nameRuntime(copy, c.runtimeName, c.seen.dispatch.Spec.Runtime)
 	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationPods, trainjobs.AskPods)
 	err = c.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict), client.DryRunAll)
 	var answer trainjobs.Admission
@@ -176,6 +177,7 @@ func (c *creator) try(ctx context.Context, at jobOnWorker, asked *trial) (time.D
 	defer end()
 	defer c.dependencies.Settle(c.seen.dispatch)
 	policy, err := c.prepare(ctx)
+	defer c.letGo()
 	if errors.Is(err, errHub) {
 		return 0, err
 	}

@@ -100,3 +100,19 @@ func TestOtherDemandIsTold(t *testing.T) {
 		})
 	}
 }
+
+// A job whose policy pins its runtime is placed whatever the workers have, and nobody is told of a difference that does not
+// count. The Dispatch says Pin.
+func TestPinnedRuntimeIsOnRecord(t *testing.T) {
+	s := newScene(t)
+	differs := torchIs(dispatch.Comparison{State: v1alpha1.RuntimeDiffers, Demand: true, Paths: []string{"spec.mlPolicy.numNodes"}})
+	s.runtimes = knownRuntimes{east: differs, west: differs}
+	s.restart(t)
+	s.Policy(t, v1alpha1.DispatchPolicySpec{Runtime: v1alpha1.RuntimePin})
+	s.Submit(t, "pinned")
+	d, _ := s.reconcile(t, "pinned")
+	check.Equal(t, v1alpha1.RuntimePin, d.Spec.Runtime, "spec.runtime of the Dispatch of a job with %+v", d.Status)
+	if events := strings.Join(s.Events.About("pinned"), "\n"); strings.Contains(events, "RuntimeDiffers") {
+		t.Errorf("Events %q", events)
+	}
+}

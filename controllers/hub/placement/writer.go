@@ -81,7 +81,7 @@ func (w *writer) runtimeDiffers(job *unstructured.Unstructured, grant *decider.G
 	kind, key := trainjobs.RuntimeOf(job)
 	known, _ := w.runtimes.Of(grant.Decision.Cluster).Of(key)
 	rules := grant.Decision.Policy.Rules()
-	if !known.Demand || known.State != v1alpha1.RuntimeDiffers || known.Outdated && *rules.Propagate.Runtimes {
+	if rules.Runtime == v1alpha1.RuntimePin || !known.Demand || known.State != v1alpha1.RuntimeDiffers || known.Outdated && *rules.Propagate.Runtimes {
 		return ""
 	}
 	return fmt.Sprintf("%s %q of worker %q is not the hub's, with which the room was counted: %s",
@@ -99,6 +99,7 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 		Failover: failoverOf(grant.Decision.Policy, job, worker), LocalQueue: localQueueOf(grant),
 		Dependencies:   slices.Clone(job.Dependencies),
 		TranslatedInto: dispatch.TranslatedInto(&job.Job, grant.Decision.Policy, worker.Status.Trainer),
+		Runtime:        dispatch.PinnedBy(grant.Decision.Policy),
 	}, grant.Decision.Message)
 }
 

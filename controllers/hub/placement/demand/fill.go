@@ -25,7 +25,7 @@ type Hub struct {
 	Priority *int32
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PodSets, Grace, Claim, topology and priority. The error is as
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PinsRuntime, PodSets, Grace, Claim, topology and priority. The error is as
 // that of Of, or an Obstacle of the job's flavors, checkpoint, data, topology or classes. The demand is empty if it could not be derived. Pass a copy
 // of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
@@ -45,6 +45,7 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 		return Demand{}, err
 	}
 	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(trainJob, derived.Runtime, rules.Rules())
+	job.PinsRuntime = rules.Rules().Runtime == v1alpha1.RuntimePin
 	if kinds := rules.Rules().Propagate.Dependencies; len(kinds) > 0 {
 		if derived.Dependencies, derived.Needed, err = derived.dependencies(kinds); err != nil {
 			return derived, err
