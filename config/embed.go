@@ -17,7 +17,7 @@ import (
 
 // Files are the folders of what a worker gets. Their kustomizations refer to no other folder.
 //
-//go:embed admission crd/worker namespace webhook worker worker-agent worker-dependencies worker-exec worker-logs worker-lookup
+//go:embed admission crd/worker namespace webhook worker worker-agent worker-dependencies worker-exec worker-logs worker-lookup worker-pins
 var Files embed.FS
 
 // The kustomizations that are whole.
@@ -34,6 +34,9 @@ const (
 	// WorkerDependencies are the rights by which the hub brings Secrets, ConfigMaps and ServiceAccounts of jobs to a worker,
 	// with a policy that says into which namespaces.
 	WorkerDependencies = "worker-dependencies"
+	// WorkerPins is the right by which the hub deletes the runtimes that it has made on a worker for jobs that pin theirs, with a
+	// policy that limits it to these.
+	WorkerPins = "worker-pins"
 	// WorkerAgent is the agent with its rights, CRDs and webhooks, and the admission policies.
 	WorkerAgent = "worker-agent"
 )

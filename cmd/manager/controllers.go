@@ -24,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/controllers/hub/moves"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
+	"github.com/trainyard/trainyard/controllers/hub/pins"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
@@ -58,6 +59,8 @@ type wiring struct {
 	placer   *placement.Reconciler
 	// dependents bring what jobs need to the workers, with --dependencies.
 	dependents dependents
+	// pins delete the pinned runtimes of workers.
+	pins byWorker[pins.Reconciler]
 	// nominator is nil without --kueue-dispatcher.
 	nominator *nomination.Reconciler
 	// logs is nil without an archive of logs.
@@ -129,7 +132,7 @@ func addControllers(
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(hub.Run)), mgr.Add(w.leases), mgr.Add(w.members), mgr.Add(w.runtimes), w.quarantine.Add(mgr),
 		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
-		w.addExpiry(name), w.addDependencies(ctx), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx), w.addTraces(ctx),
+		w.addExpiry(name), w.addDependencies(ctx), w.addPins(ctx), w.addLogArchive(), w.addWebhooks(ctx), w.addGateway(ctx), w.addTraces(ctx),
 	)
 }
 

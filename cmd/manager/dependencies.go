@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -36,25 +35,30 @@ type dependents struct {
 	// consented has the metadata of the hub's objects that may be brought to workers. Nil: nothing is brought.
 	consented cache.Cache
 
+	byWorker[dependencies.Reconciler]
+}
+
+// byWorker has the latest R of each worker. It is safe for concurrent use.
+type byWorker[R any] struct {
 	mu sync.Mutex
 	// of is under mu.
-	of map[v1alpha1.ClusterName]*dependencies.Reconciler
+	of map[v1alpha1.ClusterName]*R
 }
 
-func (k *dependents) put(worker v1alpha1.ClusterName, reconciler *dependencies.Reconciler) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.of == nil {
-		k.of = map[v1alpha1.ClusterName]*dependencies.Reconciler{}
+func (b *byWorker[R]) put(worker v1alpha1.ClusterName, reconciler *R) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil {
+		b.of = map[v1alpha1.ClusterName]*R{}
 	}
-	k.of[worker] = reconciler
+	b.of[worker] = reconciler
 }
 
-// get returns the Reconciler of a worker, nil if there is none.
-func (k *dependents) get(worker v1alpha1.ClusterName) *dependencies.Reconciler {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.of[worker]
+// get returns the R of a worker, nil if there is none.
+func (b *byWorker[R]) get(worker v1alpha1.ClusterName) *R {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of[worker]
 }
 
 // addDependencies lets the reconcilers know what changes on the hub, if the options ask for them.
@@ -70,7 +74,8 @@ func (w *wiring) addDependencies(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("watch Dispatches: %w", err)
 	}
-	if _, err = dispatches.AddEventHandler(w.leftWorker()); err != nil {
+	names := func(d *v1alpha1.Dispatch) bool { return len(d.Spec.Dependencies) > 0 }
+	if _, err = dispatches.AddEventHandler(leftWorker(names, w.enqueueNamespace)); err != nil {
 		return fmt.Errorf("watch Dispatches: %w", err)
 	}
 	return w.mgr.Add(w.dependents.consented)
@@ -84,30 +89,6 @@ func (w *wiring) changedOnHub(namespace string, changed v1alpha1.Dependency) {
 	}
 	for worker := range workers {
 		w.enqueueNamespace(worker, namespace)
-	}
-}
-
-// leftWorker has the namespace of a Dispatch looked at on the worker that has no work for it any more.
-func (w *wiring) leftWorker() toolscache.ResourceEventHandler {
-	left := func(before any, now *v1alpha1.Dispatch) {
-		if gone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
-			before = gone.Obj
-		}
-		d, ok := before.(*v1alpha1.Dispatch)
-		if !ok || len(d.Spec.Dependencies) == 0 || d.Spec.Cluster == "" {
-			return
-		}
-		if now == nil || now.Spec.Cluster != d.Spec.Cluster || now.IsFinished() && !d.IsFinished() {
-			w.enqueueNamespace(d.Spec.Cluster, d.Namespace)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, now any) {
-			if d, ok := now.(*v1alpha1.Dispatch); ok {
-				left(before, d)
-			}
-		},
-		DeleteFunc: func(before any) { left(before, nil) },
 	}
 }
 

@@ -29,7 +29,7 @@ const spareMirrors = 2
 
 // perWorkerControllers returns the kinds of controllers that every connected worker has its own instance of.
 func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
-	kinds := []perworker.Kind[*remote.Cluster]{{
+	kinds := []perworker.Kind[*remote.Cluster]{w.pinControllers(), {
 		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency + spareMirrors,
 		Source:      events(mirror.JobSetEvents),
@@ -106,6 +106,7 @@ func (w *wiring) newMirror(
 		Collector:     garbagecollection.NewCollector(collection),
 		Lease:         func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
 		Dependencies:  brings,
+		Pins:          w.pins.get(worker),
 		JobSetMissing: func() string { return connection.Status().JobSetMissing },
 		Policy:        w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,

@@ -70,6 +70,7 @@ var parts = []part{
 	{from: "worker-exec", when: "and " + worker + " .Values.worker.exec"},
 	{from: "worker-lookup", when: "and " + worker + " .Values.worker.lookup"},
 	{from: "worker-dependencies", when: "and " + worker + " .Values.worker.dependencies"},
+	{from: "worker-pins", when: "and " + worker + " .Values.worker.pins"},
 	{from: "kueue-dispatcher/worker", when: "and " + worker + " .Values.worker.kueue.dispatcher"},
 	{from: "worker-kueue", when: "and " + worker + " .Values.worker.kueue.quota"},
 	{from: "admission", when: "and (or " + worker + " " + agent + ") .Values.admissionPolicies.enabled"},

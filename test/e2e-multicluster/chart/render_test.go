@@ -46,8 +46,8 @@ var modes = map[string]struct {
 		},
 	},
 	"WorkerWithOptions": {
-		values:         asWorker + ",namespace.create=true,worker.exec=true,worker.lookup=true,worker.dependencies=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
-		kustomizations: []string{"worker", "worker-logs", "worker-exec", "worker-lookup", "worker-dependencies", "worker-kueue", "kueue-dispatcher/worker"},
+		values:         asWorker + ",namespace.create=true,worker.exec=true,worker.lookup=true,worker.dependencies=true,worker.pins=true,worker.kueue.quota=true,worker.kueue.dispatcher=true",
+		kustomizations: []string{"worker", "worker-logs", "worker-exec", "worker-lookup", "worker-dependencies", "worker-pins", "worker-kueue", "kueue-dispatcher/worker"},
 	},
 	"AgentWithOptions": {
 		values: asAgent + ",networkPolicy.enabled=true,workerAgent.kueue.quota=true,monitoring.enabled=true",

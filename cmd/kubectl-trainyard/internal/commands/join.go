@@ -142,7 +142,8 @@ In this command --context names the worker, and --hub-context the hub: the curre
 
 First both clusters are looked at, with a line for each item: ok, warn or FAIL. If one fails, nothing is written. Then the worker gets the
 account trainyard-hub with the rights of config/worker, with those of config/worker-logs unless --logs=false, of config/worker-exec with
---exec, of config/worker-lookup with --lookup and of config/worker-dependencies with --dependencies, and what runs its TrainJobs (--agent); the hub gets a Secret with a kubeconfig of that account, the right of the manager to renew its token in this one Secret, and the WorkerCluster. In the end the command waits until
+--exec, of config/worker-lookup with --lookup, of config/worker-dependencies with --dependencies and of config/worker-pins with --pins, and
+what runs its TrainJobs (--agent); the hub gets a Secret with a kubeconfig of that account, the right of the manager to renew its token in this one Secret, and the WorkerCluster. In the end the command waits until
 the manager has connected to the worker, or prints why it has not.
 
 The token lives for --token-life, if the worker's API server lets it. The manager renews it long before it ends.
@@ -191,6 +192,8 @@ worker, and on the hub the rights to write Secrets, Roles and RoleBindings in th
 		"(config/worker-lookup); without it this is not applied, and what an earlier join has applied stays")
 	flags.BoolVar(&o.Dependencies, "dependencies", false, "let the hub bring Secrets, ConfigMaps and ServiceAccounts of jobs to the worker "+
 		"(config/worker-dependencies); without it this is not applied, and what an earlier join has applied stays")
+	flags.BoolVar(&o.Pins, "pins", false, "let the hub delete the runtimes that it has made on the worker for jobs whose policy says runtime: Pin "+
+		"(config/worker-pins); without it this is not applied, and what an earlier join has applied stays")
 	flags.DurationVar(&o.TokenLife, "token-life", registration.DefaultTokenLife, "how long a token of the hub lives")
 	flags.StringVar(&o.ManagerAccount, "manager-account", "trainyard-manager", "the service account of the manager on the hub")
 	flags.BoolVar(&o.wait, "wait", true, "wait until the worker is Ready")

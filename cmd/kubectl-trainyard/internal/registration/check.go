@@ -172,6 +172,9 @@ func (f *observation) checkWorker(l *checklist) {
 	case f.options.Dependencies:
 		l.add(Fail, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30, and one of them says which Secrets the "+
 			"hub may write: leave --dependencies out")
+	case f.options.Pins:
+		l.add(Fail, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30, and one of them says which runtimes the "+
+			"hub may delete: leave --pins out")
 	default:
 		l.add(Warn, WorkerSide, "there are no ValidatingAdmissionPolicies before Kubernetes 1.30: users can change the marks of copies in "+
 			"their own namespaces")

@@ -277,7 +277,7 @@ func (l *Leave) removeRights(ctx context.Context, idle bool) error {
 		objects = append(objects, agent...)
 	}
 	// Rights come before the policy that limits them.
-	for _, folder := range []string{config.WorkerDependencies, config.WorkerExec, config.WorkerLogs, config.WorkerLookup} {
+	for _, folder := range []string{config.WorkerDependencies, config.WorkerExec, config.WorkerLogs, config.WorkerLookup, config.WorkerPins} {
 		granted, err := manifests(folder)
 		if err != nil {
 			return err

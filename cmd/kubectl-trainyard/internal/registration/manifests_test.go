@@ -27,6 +27,9 @@ func TestManifests(t *testing.T) {
 			"clusterrole.rbac.authorization.k8s.io/trainyard-hub-dependencies",
 			"validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-dependencies",
 		},
+		config.WorkerPins: {
+			"clusterrole.rbac.authorization.k8s.io/trainyard-hub-pins", "validatingadmissionpolicy.admissionregistration.k8s.io/trainyard-pins",
+		},
 		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
 	}
 	c, err := cluster.New(&rest.Config{})
@@ -52,10 +55,10 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestExecOfNothing checks that nobody gets the rights of config/worker-exec or config/worker-dependencies where nothing can
-// limit them.
+// TestExecOfNothing checks that nobody gets the rights of config/worker-exec, config/worker-dependencies or config/worker-pins
+// where nothing can limit them.
 func TestExecOfNothing(t *testing.T) {
-	for flag, options := range map[string]Options{"--exec": {Exec: true, Agent: AgentNone}, "--dependencies": {Dependencies: true, Agent: AgentNone}} {
+	for flag, options := range map[string]Options{"--exec": {Exec: true, Agent: AgentNone}, "--dependencies": {Dependencies: true, Agent: AgentNone}, "--pins": {Pins: true, Agent: AgentNone}} {
 		t.Run(flag, func(t *testing.T) { testLimitedByNothing(t, flag, options) })
 	}
 }

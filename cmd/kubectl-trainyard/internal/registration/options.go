@@ -62,10 +62,10 @@ type Options struct {
 	AgentImage string
 	// CopyCRDs copies the CRDs of Kubeflow Trainer from the hub to a worker that lacks them.
 	CopyCRDs bool
-	// Logs, Exec, Lookup and Dependencies grant the rights of config.WorkerLogs, config.WorkerExec, config.WorkerLookup and
-	// config.WorkerDependencies. What an earlier join has granted stays without them.
-	Logs, Exec, Lookup, Dependencies bool
-	TokenLife                        time.Duration
+	// Logs, Exec, Lookup, Dependencies and Pins grant the rights of config.WorkerLogs, config.WorkerExec, config.WorkerLookup,
+	// config.WorkerDependencies and config.WorkerPins. What an earlier join has granted stays without them.
+	Logs, Exec, Lookup, Dependencies, Pins bool
+	TokenLife                              time.Duration
 }
 
 // Validate returns all faults of the options, a line for each.

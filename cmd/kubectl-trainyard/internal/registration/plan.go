@@ -56,7 +56,7 @@ func (f *observation) workerObjects() ([]*unstructured.Unstructured, error) {
 	for _, limited := range []struct {
 		asked  bool
 		folder string
-	}{{f.options.Exec, config.WorkerExec}, {f.options.Dependencies, config.WorkerDependencies}} {
+	}{{f.options.Exec, config.WorkerExec}, {f.options.Dependencies, config.WorkerDependencies}, {f.options.Pins, config.WorkerPins}} {
 		if !limited.asked {
 			continue
 		}
