@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/dependencies"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
@@ -78,6 +80,11 @@ func (w *wiring) addDependencies(ctx context.Context) (err error) {
 	if _, err = dispatches.AddEventHandler(leftWorker(names, w.enqueueNamespace)); err != nil {
 		return fmt.Errorf("watch Dispatches: %w", err)
 	}
+	if _, err = dispatches.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(now any) { w.adopted(nil, now) }, UpdateFunc: w.adopted,
+	}); err != nil {
+		return fmt.Errorf("watch Dispatches: %w", err)
+	}
 	return w.mgr.Add(w.dependents.consented)
 }
 
@@ -89,6 +96,18 @@ func (w *wiring) changedOnHub(namespace string, changed v1alpha1.Dependency) {
 	}
 	for worker := range workers {
 		w.enqueueNamespace(worker, namespace)
+	}
+}
+
+// adopted has the namespace of a Dispatch looked at that was made from a copy which was found: what was brought for the copy
+// may not be on record.
+func (w *wiring) adopted(before, now any) {
+	d, ok := now.(*v1alpha1.Dispatch)
+	if !ok || !record.IsAdopted(d) || len(d.Spec.Dependencies) == 0 {
+		return
+	}
+	if was, ok := before.(*v1alpha1.Dispatch); !ok || was.Spec.Attempt != d.Spec.Attempt {
+		w.enqueueNamespace(d.Spec.Cluster, d.Namespace)
 	}
 }
 

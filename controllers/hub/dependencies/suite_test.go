@@ -245,6 +245,12 @@ func (s *scene) recorded(t *testing.T) string {
 	return strings.Join(names, ",")
 }
 
+// expectRecord checks which objects of the scene are on record.
+func (s *scene) expectRecord(t *testing.T, want string) {
+	t.Helper()
+	check.Equal(t, want, s.recorded(t), "the record")
+}
+
 // copyOf creates the copy of a job on the worker, as the mirror does, and waits for the cache.
 func (s *scene) copyOf(t *testing.T, name string, secrets string) *trainer.TrainJob {
 	t.Helper()

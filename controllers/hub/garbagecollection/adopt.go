@@ -24,7 +24,7 @@ type adopter struct {
 	here    judgement.Worker
 	records records.Writer
 	// demand is Options.Demand.
-	demand   func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	demand   func(ctx context.Context, job *unstructured.Unstructured) (v1alpha1.DispatchSpec, error)
 	recorder events.EventRecorder
 }
 
@@ -41,7 +41,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority, Checkpoint: trainjobs.CheckpointOf(copy),
 		TranslatedInto: trainjobs.TranslatedInto(copy), Runtime: runtimeOf(copy),
 	}
-	a.fillDemand(ctx, hub.Job, &found)
+	a.fillDemand(ctx, hub.Job, copy, &found)
 	fillDomain(copy, &found)
 	record.Adopt(d, found)
 	var err error
@@ -57,16 +57,29 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 }
 
 // fillDemand fills in what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
-func (a adopter) fillDemand(ctx context.Context, job *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
+func (a adopter) fillDemand(ctx context.Context, job, copy *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
 	if a.demand == nil {
 		return
 	}
-	podSets, priority, err := a.demand(ctx, job)
+	demand, err := a.demand(ctx, job)
 	if err != nil {
 		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(job), "reason", err.Error())
 		return
 	}
-	found.PodSets, found.Priority = podSets, priority
+	found.PodSets, found.Priority, found.Dependencies = demand.PodSets, demand.Priority, dependenciesOf(copy, demand.Dependencies)
+}
+
+// dependenciesOf are what was brought to the worker for a copy, so that it is on record again: the record may be older than
+// that. A worker writes its copies. So nothing counts unless the job names it and its policy brings it, and then the copy
+// alone says what stays.
+func dependenciesOf(copy client.Object, needed []v1alpha1.Dependency) []v1alpha1.Dependency {
+	brought := v1alpha1.ParseDependencyNames(copy.GetAnnotations()[v1alpha1.AnnotationDependencies])
+	for _, one := range brought {
+		if !slices.Contains(needed, one) {
+			return nil
+		}
+	}
+	return brought
 }
 
 // fillDomain fills in the domain that the pods of a copy select.

@@ -48,3 +48,26 @@ func TestRuntimeOfACopy(t *testing.T) {
 	trainjobs.SetAnnotation(copy, v1alpha1.AnnotationPinnedRuntime, "torch-12345678")
 	check.Equal(t, v1alpha1.RuntimePin, runtimeOf(copy), "a copy that names a pinned runtime")
 }
+
+// What was brought for a copy that is found comes onto the record again, but nothing that its job does not name: a worker
+// writes its copies.
+func TestDependenciesOfACopy(t *testing.T) {
+	hf, sign, other := v1alpha1.Dependency{Kind: "Secret", Name: "hf"}, v1alpha1.Dependency{Kind: "ConfigMap", Name: "sign"},
+		v1alpha1.Dependency{Kind: "Secret", Name: "other"}
+	for name, tc := range map[string]struct {
+		needed, want []v1alpha1.Dependency
+		brought      string
+	}{
+		"All":     {needed: []v1alpha1.Dependency{hf, sign}, brought: "ConfigMap/sign,Secret/hf", want: []v1alpha1.Dependency{sign, hf}},
+		"Some":    {needed: []v1alpha1.Dependency{hf, sign}, brought: "Secret/hf", want: []v1alpha1.Dependency{hf}},
+		"Nothing": {needed: []v1alpha1.Dependency{hf}},
+		"Forged":  {needed: []v1alpha1.Dependency{hf}, brought: "Secret/hf," + other.String()},
+		"Policy":  {brought: "Secret/hf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			copy := trainjobs.New()
+			trainjobs.SetAnnotation(copy, v1alpha1.AnnotationDependencies, tc.brought)
+			check.Diff(t, tc.want, dependenciesOf(copy, tc.needed), "what is put on record")
+		})
+	}
+}

@@ -47,9 +47,9 @@ type Options struct {
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
-	// Demand returns what a job needs and its priority, as placement would record them. Nil, or an error: they are not
+	// Demand returns PodSets, Priority and Dependencies of a job, as placement would record them. Nil, or an error: they are not
 	// known.
-	Demand func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	Demand func(ctx context.Context, job *unstructured.Unstructured) (v1alpha1.DispatchSpec, error)
 	// Busy is true while jobs wait for the hub or for this worker's mirror. The deletion of finished copies waits then,
 	// and for burstPause after that. Nil means never busy.
 	Busy func() bool

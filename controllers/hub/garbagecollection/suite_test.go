@@ -57,8 +57,10 @@ type scene struct {
 }
 
 // demand returns the same demand for each job, in place of placement.
-func demand(context.Context, *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	return []v1alpha1.PodSet{{Name: "node", Count: 2}}, 7, nil
+func demand(context.Context, *unstructured.Unstructured) (v1alpha1.DispatchSpec, error) {
+	return v1alpha1.DispatchSpec{
+		PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}}, Priority: 7, Dependencies: []v1alpha1.Dependency{{Kind: "Secret", Name: "hf"}},
+	}, nil
 }
 
 // mailbox has the keys that the quarantine has brought to the collectors.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,18 +151,18 @@ func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) 
 	return expire, nil
 }
 
-// Demand returns what a TrainJob needs and its priority, as its Dispatch records them when it is placed.
-func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+// Demand returns what a TrainJob needs, as its Dispatch records it when it is placed: PodSets, Priority and Dependencies.
+func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstructured) (v1alpha1.DispatchSpec, error) {
 	seen := &observation{job: trainJob, kueue: r.observer.kueueOf(trainJob)}
 	job, err := r.needs.job(ctx, seen)
 	if err != nil {
-		return nil, 0, err
+		return v1alpha1.DispatchSpec{}, err
 	}
 	unmet, err := r.needs.demand(ctx, seen, job)
 	if err == nil && unmet != nil {
 		err = fmt.Errorf("%s: %s", unmet.Reason, unmet.Message)
 	}
-	return copied(job.PodSets), job.Priority, err
+	return v1alpha1.DispatchSpec{PodSets: copied(job.PodSets), Priority: job.Priority, Dependencies: slices.Clone(job.Dependencies)}, err
 }
 
 // placedCondition is the condition Placed of a Dispatch, nil if it has none.

@@ -105,3 +105,81 @@ func TestSecretGoesWithItsJob(t *testing.T) {
 	check.Must(t, worker.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	check.Equal(t, version, foreign.ResourceVersion, "the version of the foreign Secret")
 }
+
+// needing returns a job whose pods name the Secret hf.
+func needing(name string) *trainer.TrainJob {
+	job := yard.Job{Namespace: team, Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
+	job.Spec.Trainer.Env = []corev1.EnvVar{{Name: "HF_TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "hf"}, Key: "token",
+	}}}}
+	return job
+}
+
+// hasSecret waits until the worker has the Secret hf, or has it no more.
+func hasSecret(t *testing.T, want bool) {
+	t.Helper()
+	y.Eventually(t, func(g gomega.Gomega) {
+		err := y.Workers[west].Get(t.Context(), client.ObjectKey{Namespace: team, Name: "hf"}, &corev1.Secret{})
+		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+		g.Expect(err == nil).To(gomega.Equal(want), "whether the worker has the Secret")
+	})
+}
+
+// The policy is taken back while a job runs: the job keeps its Secret, and the next one is told that the worker lacks it. Then
+// the worker leaves, as soon as it has no job any more, and nothing that was brought is left there.
+func TestPolicyIsTakenBackAndTheWorkerLeaves(t *testing.T) {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "hf", Labels: map[string]string{v1alpha1.LabelPropagate: v1alpha1.PropagateYes}},
+		StringData: map[string]string{"token": "one"},
+	}
+	check.Must(t, client.IgnoreAlreadyExists(y.Hub.Create(t.Context(), secret)))
+	runs := func(job *trainer.TrainJob) {
+		t.Helper()
+		check.Must(t, y.Hub.Create(t.Context(), job))
+		y.Eventually(t, func(g gomega.Gomega) {
+			g.Expect(y.DispatchOf(g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
+		})
+	}
+	first := needing("taken-first")
+	runs(first)
+	policy := func(kinds ...v1alpha1.DependencyKind) {
+		t.Helper()
+		p := &v1alpha1.DispatchPolicy{}
+		check.Must(t, y.Hub.Get(t.Context(), client.ObjectKey{Name: "all"}, p))
+		p.Spec.Propagate.Dependencies = kinds
+		check.Must(t, y.Hub.Update(t.Context(), p))
+	}
+	policy()
+	second := needing("taken-second")
+	check.Must(t, y.Hub.Create(t.Context(), second))
+	// The Secret is there for the first job, and the second one may use it: what goes with the first is not the second's.
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, second)
+		g.Expect(d.Spec.Cluster).NotTo(gomega.BeEmpty())
+		g.Expect(d.Spec.Dependencies).To(gomega.BeEmpty())
+	})
+	hasSecret(t, true)
+	check.Must(t, y.Hub.Delete(t.Context(), second))
+	check.Must(t, y.Hub.Delete(t.Context(), first))
+	hasSecret(t, false)
+	third := needing("taken-third")
+	check.Must(t, y.Hub.Create(t.Context(), third))
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.DispatchOf(g, third).Status.Explanation).To(gomega.ContainElement(gomega.And(
+			gomega.HaveField("Cluster", v1alpha1.ClusterName(west)), gomega.HaveField("Message", gomega.ContainSubstring("hf")))))
+	})
+	check.Must(t, y.Hub.Delete(t.Context(), third))
+
+	policy(v1alpha1.DependSecrets)
+	fourth := needing("taken-fourth")
+	runs(fourth)
+	hasSecret(t, true)
+	check.Must(t, y.Hub.Delete(t.Context(), fourth))
+	y.Eventually(t, func(g gomega.Gomega) {
+		out, err := y.PluginCommand(t.Context(), "leave", west, "--kubeconfig", y.Yard.Workers[west].KubeconfigPath,
+			"--hub-kubeconfig", y.Yard.Hub.KubeconfigPath).CombinedOutput()
+		g.Expect(err).To(gomega.Succeed(), "%s", out)
+		g.Expect(string(out)).NotTo(gomega.ContainSubstring("secrets that this hub created"))
+	})
+	hasSecret(t, false)
+}

@@ -156,7 +156,10 @@ func (o *leaveOptions) empty(ctx context.Context, h *hub.Hub, leave *registratio
 	if len(jobs) > 0 {
 		return o.refuse(worker.Name, jobs)
 	}
-	return o.limited(ctx, leave.ClearCopies)
+	if err := o.limited(ctx, leave.ClearCopies); err != nil {
+		return err
+	}
+	return o.limited(ctx, leave.AwaitBrought)
 }
 
 // drainFailed says how to go on after a drain that has not ended. Jobs that stay have been explained already.

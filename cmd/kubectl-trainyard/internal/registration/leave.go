@@ -173,6 +173,35 @@ func (l *Leave) ClearCopies(ctx context.Context, waits func(text string) error) 
 	}
 }
 
+// broughtLimit is how long AwaitBrought waits. The manager deletes what no job needs at once, if it may.
+const broughtLimit = 20 * time.Second
+
+// AwaitBrought waits until the manager has deleted on the worker what it has brought there for jobs: nobody can do that for it
+// when its rights are gone. After a while it goes on: the worker may forbid it, or not answer, and Revoke says what is left.
+func (l *Leave) AwaitBrought(ctx context.Context, waits func(text string) error) error {
+	limit := time.After(broughtLimit)
+	for {
+		worker, err := l.hub.workerCluster(ctx, l.object.Name)
+		if err != nil || worker == nil || len(worker.Status.Dependencies) == 0 || l.hub.DryRun {
+			return err
+		}
+		names := make([]string, len(worker.Status.Dependencies))
+		for i, brought := range worker.Status.Dependencies {
+			names[i] = brought.Namespace + "/" + brought.String()
+		}
+		if err := waits("waiting until the manager has deleted on the worker: " + few(names)); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(poll):
+		case <-limit:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // deleteFinished deletes the finished copies of this hub, and returns the others.
 func (l *Leave) deleteFinished(ctx context.Context) (alive []string, err error) {
 	objects, err := l.worker.list(ctx, trainJobKind, client.MatchingLabels{labelHub: l.hubID})
