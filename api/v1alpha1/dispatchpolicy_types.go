@@ -196,7 +196,8 @@ type Propagation struct {
 	// dependencies are the kinds of objects that a job's worker gets from the hub if pods of the job name them: only objects
 	// with the label trainyard.dev/propagate: "true" on the hub, and only in namespaces of the worker that Trainyard has made
 	// there or that have the label trainyard.dev/dependencies: "true". It takes the manager's option --dependencies, and the
-	// rights of config/worker-dependencies. It counts when the job is placed. Absent: none.
+	// rights of config/worker-dependencies. With a ServiceAccount come the Secrets that it pulls images with, if they have the
+	// label too. It counts when the job is placed. Absent: none.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3

@@ -6,10 +6,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -63,6 +65,20 @@ func (b *byWorker[R]) get(worker v1alpha1.ClusterName) *R {
 	return b.of[worker]
 }
 
+// those returns the workers whose R meets a condition.
+func (b *byWorker[R]) those(meets func(*R) bool) sets.Set[v1alpha1.ClusterName] {
+	b.mu.Lock()
+	all := maps.Clone(b.of)
+	b.mu.Unlock()
+	workers := sets.Set[v1alpha1.ClusterName]{}
+	for worker, reconciler := range all {
+		if meets(reconciler) {
+			workers.Insert(worker)
+		}
+	}
+	return workers
+}
+
 // addDependencies lets the reconcilers know what changes on the hub, if the options ask for them.
 func (w *wiring) addDependencies(ctx context.Context) (err error) {
 	if !w.options.dependencies {
@@ -93,6 +109,9 @@ func (w *wiring) changedOnHub(namespace string, changed v1alpha1.Dependency) {
 	workers, err := records.WorkersOf(context.Background(), w.mgr.GetClient(), namespace, changed)
 	if err != nil {
 		w.log.Error(err, "Jobs whose dependency has changed are not known")
+	}
+	for worker := range w.dependents.those(func(r *dependencies.Reconciler) bool { return r.Pulls(namespace, changed) }) {
+		workers.Insert(worker)
 	}
 	for worker := range workers {
 		w.enqueueNamespace(worker, namespace)

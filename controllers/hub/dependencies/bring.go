@@ -87,12 +87,17 @@ func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []st
 	if words, err := k.closed(ctx, worker, d.Namespace); words != "" || err != nil {
 		return []string{words}, err
 	}
-	if len(k.known.outdated(wanted)) > 0 {
-		if err := k.bring(ctx, worker, wanted, d.Spec.TrainJob.UID); err != nil {
-			return nil, err
-		}
+	if err := k.bringOutdated(ctx, worker, wanted, d.Spec.TrainJob.UID); err != nil {
+		return nil, err
 	}
-	for _, w := range wanted {
+	pulled, err := k.pulledBy(ctx, d.Namespace, wanted)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.bringOutdated(ctx, worker, pulled, d.Spec.TrainJob.UID); err != nil {
+		return nil, err
+	}
+	for _, w := range append(wanted, pulled...) {
 		if known := k.known.of(w.object); known.left != "" {
 			left = append(left, known.left)
 		}
@@ -103,7 +108,11 @@ func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []st
 // IsBrought says whether Bring would send no request for a Dispatch.
 func (k *Reconciler) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	wanted, err := k.consented(ctx, d.Namespace, d.Spec.Dependencies)
-	return err == nil && len(k.known.outdated(wanted)) == 0
+	if err != nil || len(k.known.outdated(wanted)) > 0 {
+		return false
+	}
+	pulled, err := k.pulledBy(ctx, d.Namespace, wanted)
+	return err == nil && len(k.known.outdated(pulled)) == 0
 }
 
 // Doubt forgets what is known of the objects that a Dispatch names, because the worker has refused the copy: somebody may
@@ -121,8 +130,11 @@ func (k *Reconciler) Settle(d *v1alpha1.Dispatch) {
 	}
 }
 
-// bring writes the outdated of the wanted objects, with the turn. job is the TrainJob that needs them.
-func (k *Reconciler) bring(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
+// bringOutdated writes the outdated of the wanted objects, if there are any, with the turn. job is the TrainJob that needs them.
+func (k *Reconciler) bringOutdated(ctx context.Context, worker copies.Worker, wanted []wanted, job types.UID) error {
+	if len(k.known.outdated(wanted)) == 0 {
+		return nil
+	}
 	if !k.turn.take() {
 		return requeue.Outdated("dependencies are being written to the worker")
 	}

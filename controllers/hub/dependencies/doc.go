@@ -9,7 +9,8 @@
 // turn, which one goroutine has at a time. Who finds it taken tries again.
 //
 // What may be brought: objects with the label v1alpha1.LabelPropagate, which the Dispatch of a job names, into namespaces
-// with our label or with v1alpha1.LabelDependencies. A ServiceAccount goes without tokens and rights.
+// with our label or with v1alpha1.LabelDependencies. A ServiceAccount goes without tokens and
+// rights, and with the Secrets that it pulls images with, if these have the label.
 //
 // What is on record: WorkerCluster.status.dependencies names each object before it is created on the worker, until it
 // has been deleted there. So neither a restart nor a worker that is away leaves anything behind, and nothing is deleted

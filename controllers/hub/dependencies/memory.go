@@ -4,6 +4,7 @@
 package dependencies
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ type there struct {
 	version client.Preconditions
 	// left says why the object was not written, empty if it was.
 	left string
+	// pulls are the names of the Secrets that a ServiceAccount pulls images with, if it was written. Nil: not known.
+	pulls []string
 	// refused says that the object is there in another version, which cannot be changed while it is in use.
 	refused bool
 	at      time.Time
@@ -52,6 +55,18 @@ func (m *memory) forget(o object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.objects, o)
+}
+
+// pull says whether an account that was written pulls images with a Secret.
+func (m *memory) pull(secret object) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for o, known := range m.objects {
+		if o.Namespace == secret.Namespace && slices.Contains(known.pulls, secret.Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // outdated returns those of the wanted objects that the worker may lack, or may have in another version.

@@ -59,12 +59,25 @@ func (k *Reconciler) namedByCopies(ctx context.Context, worker copies.Worker, na
 // isRunning is true for a copy that has not finished.
 func isRunning(copy *unstructured.Unstructured) bool { return trainjobs.Terminal(copy) == nil }
 
-// named are the objects of a namespace that jobs or copies on the worker name, without those of one job.
+// named are the objects of a namespace that jobs or copies on the worker name, without those of one job, and the Secrets that
+// accounts among them pull images with.
 func (k *Reconciler) named(ctx context.Context, worker copies.Worker, namespace string, but types.UID) (sets.Set[object], error) {
 	byJobs, err := k.namedByJobs(ctx, namespace, but)
 	if err != nil {
 		return nil, err
 	}
 	byCopies, err := k.namedByCopies(ctx, worker, namespace, but)
-	return byJobs.Union(byCopies), err
+	if err != nil {
+		return nil, err
+	}
+	all := byJobs.Union(byCopies)
+	pulled, unknown := k.pulled(all)
+	if unknown { // As long as an account is needed, each Secret may be one of its own.
+		for o := range k.recorded {
+			if o.Namespace == namespace && o.Kind == kindSecret {
+				pulled.Insert(o)
+			}
+		}
+	}
+	return all.Union(pulled), nil
 }

@@ -67,6 +67,15 @@ func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace
 			named.Insert(o)
 		}
 	}
+	if err := k.updateAll(ctx, worker, namespace, named); err != nil {
+		return err
+	}
+	pulled, _ := k.pulled(named)
+	return k.updateAll(ctx, worker, namespace, pulled)
+}
+
+// updateAll writes the outdated ones of objects of a namespace.
+func (k *Reconciler) updateAll(ctx context.Context, worker copies.Worker, namespace string, named sets.Set[object]) error {
 	var all []wanted
 	for o := range named {
 		one, err := k.consented(ctx, namespace, []dependency{o.Dependency})

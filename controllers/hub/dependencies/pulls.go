@@ -1,0 +1,79 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dependencies
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// A ServiceAccount names Secrets to pull images with, which pods need not name. They come with the account, if they have the
+// consent of their owner too: who may write an account need not be allowed to read a Secret. Neither the Dispatch nor the copy
+// names them, so what names the account counts as naming them.
+
+// kindAccount and kindSecret are kinds of contents.
+const kindAccount, kindSecret = "ServiceAccount", "Secret"
+
+// pullsOf are the names of the Secrets that an account pulls images with. It is not nil for an account.
+func pullsOf(sent *full) []string {
+	if sent.GetKind() != kindAccount {
+		return nil
+	}
+	names := []string{}
+	references, _ := sent.Object["imagePullSecrets"].([]any)
+	for _, reference := range references {
+		fields, _ := reference.(map[string]any)
+		if name, _ := fields["name"].(string); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Pulls says whether an account that was brought to the worker pulls images with a Secret.
+func (k *Reconciler) Pulls(namespace string, secret v1alpha1.Dependency) bool {
+	return secret.Kind == kindSecret && k.known.pull(object{Namespace: namespace, Dependency: secret})
+}
+
+// pulled are the Secrets that the accounts among these objects pull images with. unknown is true, for who has the turn, if an
+// account on record has not been written by this process: its consent may have been taken back.
+func (k *Reconciler) pulled(named sets.Set[object]) (secrets sets.Set[object], unknown bool) {
+	secrets = sets.Set[object]{}
+	for o := range named {
+		if o.Kind != kindAccount {
+			continue
+		}
+		known := k.known.of(o)
+		unknown = unknown || known.pulls == nil && k.recorded[o]
+		for _, name := range known.pulls {
+			secrets.Insert(object{Namespace: o.Namespace, Dependency: dependency{Kind: kindSecret, Name: name}})
+		}
+	}
+	return secrets, unknown
+}
+
+// pulledBy are the Secrets with consent that the accounts among the wanted objects pull images with, without those that are
+// wanted anyway.
+func (k *Reconciler) pulledBy(ctx context.Context, namespace string, all []wanted) ([]wanted, error) {
+	named := sets.Set[object]{}
+	for _, w := range all {
+		named.Insert(w.object)
+	}
+	var more []dependency
+	for o := range named {
+		for _, name := range k.known.of(o).pulls {
+			secret := dependency{Kind: kindSecret, Name: name}
+			if !named.Has(object{Namespace: namespace, Dependency: secret}) && !slices.Contains(more, secret) {
+				more = append(more, secret)
+			}
+		}
+	}
+	slices.SortFunc(more, func(a, b dependency) int { return strings.Compare(a.Name, b.Name) })
+	return k.consented(ctx, namespace, more)
+}
