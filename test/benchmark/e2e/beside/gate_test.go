@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -422,5 +423,85 @@ func (g *gate) patch(t *testing.T, o *unstructured.Unstructured, change string) 
 	t.Helper()
 	await(t, "change "+o.GetName(), func(ctx context.Context) error {
 		return g.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(change)))
+	})
+}
+
+// A job that no worker takes within giveUpAfter of its policy ends for Kueue too: its Workload is Finished, its quota is free,
+// and a job that has waited for that quota runs. So it is without an admission check, where the job keeps its quota while it
+// waits for a worker, and with one, where it stays suspended.
+func TestGivenUpJobFreesItsQuota(t *testing.T) {
+	g := newGate(t)
+	check.Must(t, g.Create(t.Context(), &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "impatient"}, Spec: v1alpha1.DispatchPolicySpec{
+		GiveUpAfter: &metav1.Duration{Duration: giveUpAfter},
+	}}))
+	queue := kueueObject("ClusterQueue", "", "team-a")
+	g.step(t, "WithoutCheck", func(t *testing.T) {
+		g.patch(t, queue, `{"spec":{"admissionChecksStrategy":null}}`)
+		// It takes the quota of both teams, and fits on no node.
+		job := teamJob{team: "team-a", name: "hopeless", gpus: 16}
+		g.submit(t, job)
+		d := g.waits(t, job, v1alpha1.ReasonNoFit)
+		check.Equal(t, false, g.suspended(t, job), "whether the job is suspended, which has quota")
+		next := teamJob{team: "team-a", name: "next", gpus: 8}
+		g.submit(t, next)
+		g.givenUp(t, job, d.Status.Conditions)
+		g.runs(t, next, 1)
+		g.remove(t, next)
+	})
+	g.step(t, "BehindTheCheck", func(t *testing.T) {
+		g.patch(t, queue, `{"spec":{"admissionChecksStrategy":{"admissionChecks":[{"name":"room"}]}}}`)
+		job := teamJob{team: "team-a", name: "checked", gpus: 16}
+		g.submit(t, job)
+		g.checked(t, job, "Pending", "NoFit")
+		d := g.waits(t, job, v1alpha1.ReasonNoFit)
+		check.Equal(t, true, g.suspended(t, job), "whether the job is suspended, which has no worker")
+		g.givenUp(t, job, d.Status.Conditions)
+		next := teamJob{team: "team-a", name: "behind", gpus: 8}
+		g.submit(t, next)
+		g.runs(t, next, 1)
+		g.remove(t, next)
+	})
+	if got := g.worker.created(t, "hopeless") + g.worker.created(t, "checked"); got != 0 {
+		t.Errorf("the worker was given %d copies of jobs that were given up", got)
+	}
+}
+
+// giveUpAfter is how long jobs may wait for a worker.
+const giveUpAfter = 15 * time.Second
+
+// givenUp waits until a job is Failed because it was given up, and its Workload is Finished and has no quota. Until then the
+// Workload is not Finished.
+func (g *gate) givenUp(t *testing.T, j teamJob, waited []metav1.Condition) {
+	t.Helper()
+	await(t, "have "+j.name+" given up", func(ctx context.Context) error {
+		job := trainjobs.New()
+		w, err := g.workload(ctx, j)
+		if err := errors.Join(err, g.Get(ctx, j.key(), job)); err != nil {
+			return err
+		}
+		failed := trainjobs.Terminal(job)
+		if failed == nil {
+			if isTrue(w, "Finished") {
+				t.Errorf("the Workload of %s is Finished before its job: %v", j.name, w.Object["status"])
+			}
+			return fmt.Errorf("it waits: %v", waited)
+		}
+		if failed.Type != "Failed" || failed.Reason != v1alpha1.ReasonGivenUp || !strings.Contains(failed.Message, "giveUpAfter of DispatchPolicy") {
+			t.Errorf("%s has ended with %+v", j.name, failed)
+		}
+		if !isTrue(w, "Finished") {
+			return fmt.Errorf("its Workload has the status %v", w.Object["status"])
+		}
+		return nil
+	})
+	await(t, "have the quota free", func(ctx context.Context) error {
+		queue := kueueObject("ClusterQueue", "", j.team)
+		if err := g.Get(ctx, client.ObjectKeyFromObject(queue), queue); err != nil {
+			return err
+		}
+		if reserved := fmt.Sprint(queue.Object["status"].(map[string]any)["flavorsReservation"]); strings.Contains(reserved, "total:16") {
+			return errors.New("the queue has reserved " + reserved)
+		}
+		return nil
 	})
 }
