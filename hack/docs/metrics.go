@@ -67,7 +67,7 @@ func metricsIn(directory string) (rows [][]string, err error) {
 	return rows, err
 }
 
-// metricOf returns the row of the metric that a call of package prometheus makes, nil if it makes none.
+// metricOf returns the row of the metric of Trainyard that a call of package prometheus makes, nil if it makes none.
 func metricOf(call *ast.CallExpr) []string {
 	made := selected(call.Fun, "prometheus")
 	if !strings.HasPrefix(made, "New") || len(call.Args) == 0 {
@@ -83,7 +83,7 @@ func metricOf(call *ast.CallExpr) []string {
 	} else if made == "NewDesc" {
 		name, help, labels = call.Args[0], call.Args[1], call.Args[2]
 	}
-	if name == nil {
+	if name == nil || !strings.HasPrefix(text(name), "trainyard_") { // A package may write metrics of libraries, too.
 		return nil
 	}
 	words := strings.TrimSuffix(text(help), ".")
