@@ -90,7 +90,7 @@ func (k *Reconciler) Bring(ctx context.Context, d *v1alpha1.Dispatch) (left []st
 	if err := k.bringOutdated(ctx, worker, wanted, d.Spec.TrainJob.UID); err != nil {
 		return nil, err
 	}
-	pulled, err := k.pulledBy(ctx, d.Namespace, wanted)
+	pulled, err := k.consented(ctx, d.Namespace, k.known.pulledBy(wanted))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (k *Reconciler) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	if err != nil || len(k.known.outdated(wanted)) > 0 {
 		return false
 	}
-	pulled, err := k.pulledBy(ctx, d.Namespace, wanted)
+	pulled, err := k.consented(ctx, d.Namespace, k.known.pulledBy(wanted))
 	return err == nil && len(k.known.outdated(pulled)) == 0
 }
 

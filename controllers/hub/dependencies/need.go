@@ -6,6 +6,7 @@ package dependencies
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,8 +72,9 @@ func (k *Reconciler) named(ctx context.Context, worker copies.Worker, namespace 
 		return nil, err
 	}
 	all := byJobs.Union(byCopies)
-	pulled, unknown := k.pulled(all)
-	if unknown { // As long as an account is needed, each Secret may be one of its own.
+	pulled, unknown := k.known.pulled(all)
+	isRecorded := func(o object) bool { return k.recorded[o] }
+	if slices.ContainsFunc(unknown.UnsortedList(), isRecorded) { // Its consent may have been taken back. Each Secret may be one of its own.
 		for o := range k.recorded {
 			if o.Namespace == namespace && o.Kind == kindSecret {
 				pulled.Insert(o)

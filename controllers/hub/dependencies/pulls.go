@@ -4,7 +4,6 @@
 package dependencies
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -41,16 +40,18 @@ func (k *Reconciler) Pulls(namespace string, secret v1alpha1.Dependency) bool {
 	return secret.Kind == kindSecret && k.known.pull(object{Namespace: namespace, Dependency: secret})
 }
 
-// pulled are the Secrets that the accounts among these objects pull images with. unknown is true, for who has the turn, if an
-// account on record has not been written by this process: its consent may have been taken back.
-func (k *Reconciler) pulled(named sets.Set[object]) (secrets sets.Set[object], unknown bool) {
-	secrets = sets.Set[object]{}
+// pulled are the Secrets that the accounts among these objects pull images with. unknown are the accounts that this process has
+// not written.
+func (m *memory) pulled(named sets.Set[object]) (secrets, unknown sets.Set[object]) {
+	secrets, unknown = sets.Set[object]{}, sets.Set[object]{}
 	for o := range named {
 		if o.Kind != kindAccount {
 			continue
 		}
-		known := k.known.of(o)
-		unknown = unknown || known.pulls == nil && k.recorded[o]
+		known := m.of(o)
+		if known.pulls == nil {
+			unknown.Insert(o)
+		}
 		for _, name := range known.pulls {
 			secrets.Insert(object{Namespace: o.Namespace, Dependency: dependency{Kind: kindSecret, Name: name}})
 		}
@@ -58,22 +59,16 @@ func (k *Reconciler) pulled(named sets.Set[object]) (secrets sets.Set[object], u
 	return secrets, unknown
 }
 
-// pulledBy are the Secrets with consent that the accounts among the wanted objects pull images with, without those that are
-// wanted anyway.
-func (k *Reconciler) pulledBy(ctx context.Context, namespace string, all []wanted) ([]wanted, error) {
+// pulledBy are the Secrets that the accounts among the wanted objects pull images with, without those that are wanted anyway.
+func (m *memory) pulledBy(all []wanted) (more []dependency) {
 	named := sets.Set[object]{}
 	for _, w := range all {
 		named.Insert(w.object)
 	}
-	var more []dependency
-	for o := range named {
-		for _, name := range k.known.of(o).pulls {
-			secret := dependency{Kind: kindSecret, Name: name}
-			if !named.Has(object{Namespace: namespace, Dependency: secret}) && !slices.Contains(more, secret) {
-				more = append(more, secret)
-			}
-		}
+	secrets, _ := m.pulled(named)
+	for o := range secrets.Difference(named) {
+		more = append(more, o.Dependency)
 	}
 	slices.SortFunc(more, func(a, b dependency) int { return strings.Compare(a.Name, b.Name) })
-	return k.consented(ctx, namespace, more)
+	return more
 }

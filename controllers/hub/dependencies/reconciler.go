@@ -70,7 +70,7 @@ func (k *Reconciler) update(ctx context.Context, worker copies.Worker, namespace
 	if err := k.updateAll(ctx, worker, namespace, named); err != nil {
 		return err
 	}
-	pulled, _ := k.pulled(named)
+	pulled, _ := k.known.pulled(named)
 	return k.updateAll(ctx, worker, namespace, pulled)
 }
 

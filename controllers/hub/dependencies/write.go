@@ -110,7 +110,7 @@ func (k *Reconciler) notPut(
 ) error {
 	switch {
 	case isDenied(refusal):
-		k.foreign(o, sent)
+		k.known.note(o, foreign(o, sent))
 		return nil
 	case apierrors.IsForbidden(refusal) && !apierrors.HasStatusCause(refusal, corev1.NamespaceTerminatingCause):
 		k.known.note(o, there{source: sent.source, left: fmt.Sprintf("%s: %s", o.Dependency, forbids)})
@@ -121,10 +121,10 @@ func (k *Reconciler) notPut(
 	return withoutContents(refusal, "write %s in namespace %q on worker %q", o.Dependency, o.Namespace, k.Cluster)
 }
 
-// foreign notes that an object on the worker is not ours.
-func (k *Reconciler) foreign(o object, sent *full) {
-	k.known.note(o, there{source: sent.source, left: fmt.Sprintf("%s is on the worker already, and is not this hub's: it is left as it is, and the pods get that",
-		o.Dependency)})
+// foreign is what is known of an object on the worker that is not ours.
+func foreign(o object, sent *full) there {
+	return there{source: sent.source, left: fmt.Sprintf("%s is on the worker already, and is not this hub's: it is left as it is, and the pods get that",
+		o.Dependency)}
 }
 
 // isImmutable is true for the refusal of a change of fields that cannot change.
@@ -141,8 +141,8 @@ func isImmutable(refusal error) bool {
 // leaves it, and refuses the job that needs the new one.
 func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object, sent *full, job types.UID) error {
 	version := k.known.of(o).version
-	if isDenied(k.remove(ctx, worker, o, version, client.DryRunAll)) {
-		k.foreign(o, sent)
+	if isDenied(remove(ctx, worker, o, version, client.DryRunAll)) {
+		k.known.note(o, foreign(o, sent))
 		return nil
 	}
 	used, err := k.named(ctx, worker, o.Namespace, job)
@@ -158,7 +158,7 @@ func (k *Reconciler) replace(ctx context.Context, worker copies.Worker, o object
 		return refused(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "%s is immutable, and has changed on the hub: running copies on worker %q use "+
 			"the earlier version; when they have ended, the worker can get the newer one", o.Dependency, k.Cluster)
 	}
-	if err := k.notDeleted(k.remove(ctx, worker, o, version), o); err != nil {
+	if err := k.notDeleted(remove(ctx, worker, o, version), o); err != nil {
 		return err
 	}
 	k.known.forget(o)
@@ -180,7 +180,7 @@ func (k *Reconciler) delete(ctx context.Context, worker copies.Worker, o object)
 	case words != "":
 		return reconcile.TerminalError(fmt.Errorf("delete %s in namespace %q on worker %q: %s", o.Dependency, o.Namespace, k.Cluster, words))
 	}
-	err = k.remove(ctx, worker, o, k.known.of(o).version)
+	err = remove(ctx, worker, o, k.known.of(o).version)
 	if isDenied(err) || apierrors.IsConflict(err) {
 		return nil // Another one has its name.
 	}
@@ -188,7 +188,7 @@ func (k *Reconciler) delete(ctx context.Context, worker copies.Worker, o object)
 }
 
 // remove deletes an object, on the condition of its version if that is known.
-func (k *Reconciler) remove(
+func remove(
 	ctx context.Context, worker copies.Worker, o object, version client.Preconditions, options ...client.DeleteOption,
 ) error {
 	onWorker := metadataOf(o.Kind)
