@@ -32,9 +32,14 @@ type Dispatch struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Only the manager writes spec and status. Were the schema not atomic, the API server would keep 1.2 KB of managedFields
+	// with each Dispatch, compute them with each write, and send them with each event of a watch.
+
 	// spec is the decision.
+	// +structType=atomic
 	Spec DispatchSpec `json:"spec"`
 	// status is what is known of the copy.
+	// +structType=atomic
 	// +optional
 	// +kubebuilder:default={phase: "Pending"}
 	Status DispatchStatus `json:"status,omitempty"`
