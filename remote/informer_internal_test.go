@@ -127,7 +127,7 @@ func TestInformerTellsWhatClientGoTells(t *testing.T) {
 	check.Eventually(t, "both have the first list", func(g gomega.Gomega) {
 		g.Expect(ours.HasSynced() && joined.HasSynced() && theirs.HasSynced()).To(gomega.BeTrue())
 	})
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // Any course of changes will do.
+	random := rand.New(rand.NewPCG(1, 2))
 	there := map[string]bool{}
 	for range 500 {
 		name := fmt.Sprint("node-", random.IntN(20))
