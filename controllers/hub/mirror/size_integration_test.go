@@ -29,7 +29,7 @@ func TestDispatchIsSmall(t *testing.T) {
 	written := map[string]bool{}
 	for _, entry := range d.ManagedFields {
 		var fields map[string]map[string]any
-		must(t, json.Unmarshal(entry.FieldsV1.Raw, &fields))
+		must(t, json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields))
 		for _, part := range []string{"f:spec", "f:status"} {
 			below, has := fields[part]
 			written[part] = written[part] || has
