@@ -44,7 +44,9 @@ func TestPinnedRuntimesStayAsTheyAre(t *testing.T) {
 		return who.Patch(t.Context(), changed, client.MergeFrom(of))
 	}
 	spec := func(r *trainer.TrainingRuntime) { r.Spec.MLPolicy.NumNodes = ptr.To[int32](9) }
-	source := func(r *trainer.TrainingRuntime) { r.Annotations = map[string]string{v1alpha1.AnnotationSource: "uid.1"} }
+	source := func(r *trainer.TrainingRuntime) {
+		r.Annotations = map[string]string{v1alpha1.AnnotationSource: "uid.1"}
+	}
 	for what, err := range map[string]error{
 		"a runtime that is made in advance":          user.Create(t.Context(), runtime("squatted", marks)),
 		"a spec that a user changes":                 change(user, pinned, spec),

@@ -27,6 +27,9 @@ type Why struct {
 	Reason, Message string
 	// Explanation is what each worker lacks, empty if workers make no difference.
 	Explanation []v1alpha1.ClusterExplanation
+	// Pauses is true if the job is off the waiting list because no worker could take it. Then the time that it has waited counts
+	// when it comes back.
+	Pauses bool
 }
 
 // Wait says that the job waits, and why. The time of the condition Placed is when the job came onto the waiting list.
@@ -34,11 +37,15 @@ type Why struct {
 func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why, now time.Time) {
 	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, why.Reason, why.Explanation
 	status.Cluster, status.CopyUID = "", ""
-	if v1alpha1.ReasonKindOf(why.Reason).KeepsOffList() {
+	off, wasOff := v1alpha1.ReasonKindOf(why.Reason).KeepsOffList(), isOffList(status)
+	resets := wasOff && !WaitsFor(status, why.Reason) || off && !wasOff && why.Pauses
+	switch {
+	case off && !why.Pauses:
 		status.WaitingSince = nil // The time off the list does not count.
+	case resets:
+		keepWaitingSince(status, now)
 	}
-	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
-	if said != nil && v1alpha1.ReasonKindOf(said.Reason).KeepsOffList() && !WaitsFor(status, why.Reason) {
+	if resets {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced)
 	}
 	SetCondition(status, dispatch, metav1.Condition{
@@ -69,13 +76,22 @@ func WasGivenUp(dispatch *v1alpha1.Dispatch) bool {
 	return dispatch != nil && WaitsFor(&dispatch.Status, v1alpha1.ReasonGivenUp)
 }
 
-// WaitingSince is since when a job has waited for a worker on which it runs. It is zero if the job does not wait, or if
-// the Dispatch does not say.
-func WaitingSince(status *v1alpha1.DispatchStatus) time.Time {
-	if status.WaitingSince != nil {
-		return status.WaitingSince.Time
-	}
+// isOffList says whether a reason keeps the job off the waiting list.
+func isOffList(status *v1alpha1.DispatchStatus) bool {
 	placed := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
+	return placed != nil && placed.Status == metav1.ConditionFalse && v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList()
+}
+
+// WaitingSince is since when a job has waited for a worker on which it runs, without the time in which the waiting has paused. It
+// is zero if the job does not wait, or if the Dispatch does not say.
+func WaitingSince(status *v1alpha1.DispatchStatus, now time.Time) time.Time {
+	placed := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
+	if since := status.WaitingSince; since != nil {
+		if isOffList(status) {
+			return since.Add(now.Sub(placed.LastTransitionTime.Time))
+		}
+		return since.Time
+	}
 	if placed == nil || placed.Status != metav1.ConditionFalse || v1alpha1.ReasonKindOf(placed.Reason).KeepsOffList() {
 		return time.Time{}
 	}
@@ -83,8 +99,8 @@ func WaitingSince(status *v1alpha1.DispatchStatus) time.Time {
 }
 
 // keepWaitingSince puts since when the job has waited where a change of the condition Placed does not lose it.
-func keepWaitingSince(status *v1alpha1.DispatchStatus) {
-	if since := WaitingSince(status); !since.IsZero() {
+func keepWaitingSince(status *v1alpha1.DispatchStatus, now time.Time) {
+	if since := WaitingSince(status, now); !since.IsZero() {
 		status.WaitingSince = &metav1.Time{Time: since}
 	}
 }
@@ -108,7 +124,7 @@ func End(
 	if EndingOf(outcome).Refusal {
 		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now).Domain = refusingDomain(dispatch, outcome)
 	}
-	if keepWaitingSince(status); status.WaitingSince == nil || !EndingOf(outcome).NeverRan {
+	if keepWaitingSince(status, now); status.WaitingSince == nil || !EndingOf(outcome).NeverRan {
 		status.WaitingSince = &metav1.Time{Time: now}
 	}
 	// The next attempt begins with these. The history, and Mirrored until there is a copy, say why the last attempt ended.
@@ -231,7 +247,7 @@ func ClearNoRoomElsewhere(status *v1alpha1.DispatchStatus) {
 // SetCopied says that the current attempt has a copy, or had one until it ended.
 func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
 	worker := dispatch.Spec.Cluster
-	keepWaitingSince(status)
+	keepWaitingSince(status, now)
 	status.Cluster, status.Attempt, status.Explanation = worker, dispatch.Spec.Attempt, nil
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlaced,

@@ -298,6 +298,9 @@ func TestWaitingSince(t *testing.T) {
 			Wait(&d.Status, d, Why{Reason: reason}, now)
 		}
 	}
+	pause := func(d *v1alpha1.Dispatch, now time.Time) {
+		Wait(&d.Status, d, Why{Reason: "Suspended", Pauses: true}, now)
+	}
 	place := func(d *v1alpha1.Dispatch, _ time.Time) { d.Spec.Cluster, d.Spec.Attempt = "east", d.Spec.Attempt+1 }
 	shown := func(d *v1alpha1.Dispatch, now time.Time) { SetCopied(&d.Status, d, now) }
 	end := func(outcome v1alpha1.Outcome) func(*v1alpha1.Dispatch, time.Time) {
@@ -324,7 +327,14 @@ func TestWaitingSince(t *testing.T) {
 		"ResumedCopy": {
 			reason: "since it was resumed", steps: steps{wait("NoFit"), wait("Suspended"), wait("NoFit"), place, shown, end("Rejected"), wait("NoFit")}, want: 3,
 		},
-		"Kueue": {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), wait("NoFit"), wait("Queued")}, want: 2},
+		"Paused":       {reason: "the time stands still", steps: steps{wait("NoFit"), wait("Queued"), pause, pause}, want: 2},
+		"PausedBefore": {reason: "without the two minutes off the list", steps: steps{wait("NoFit"), wait("Queued"), pause, pause, wait("NoFit"), wait("Queued")}, want: 3},
+		"PausedTwice": {
+			reason: "without a minute and two", steps: steps{wait("NoFit"), pause, wait("NoFit"), pause, pause, wait("NoFit"), place, end("Rejected"), wait("NoFit")}, want: 4,
+		},
+		"PausedAndSuspended": {reason: "since it was resumed", steps: steps{wait("NoFit"), pause, wait("Suspended"), wait("NoFit")}, want: 4},
+		"PausedFirst":        {reason: "it has not waited before", steps: steps{pause, wait("NoFit")}, want: 2},
+		"Kueue":              {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), wait("NoFit"), wait("Queued")}, want: 2},
 		"Ended": {
 			reason: "it does not wait",
 			steps: steps{wait("NoFit"), place, shown, func(d *v1alpha1.Dispatch, now time.Time) {
@@ -341,7 +351,7 @@ func TestWaitingSince(t *testing.T) {
 			if test.want > 0 {
 				want = at(test.want)
 			}
-			if got := WaitingSince(&d.Status); !got.Equal(want) {
+			if got := WaitingSince(&d.Status, at(len(test.steps))); !got.Equal(want) {
 				t.Errorf("WaitingSince() = %v, want %v: %s", got, want, test.reason)
 			}
 		})

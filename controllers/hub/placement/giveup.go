@@ -46,7 +46,7 @@ func (seen *observation) deadline(why dispatch.Decision) deadline {
 	}
 	since := seen.at // What is written now says that the job waits from now on.
 	if d := seen.dispatch; d != nil {
-		if recorded := record.WaitingSince(&d.Status); !recorded.IsZero() {
+		if recorded := record.WaitingSince(&d.Status, seen.at); !recorded.IsZero() {
 			since = recorded
 		}
 	}

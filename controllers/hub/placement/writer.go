@@ -230,7 +230,9 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 func (w *writer) say(
 	ctx context.Context, seen *observation, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
-	why := record.Why{Reason: decision.Reason, Message: decision.Message, Explanation: explanation}
+	why := record.Why{
+		Reason: decision.Reason, Message: decision.Message, Explanation: explanation, Pauses: seen.kueue.GaveBack,
+	}
 	news := !record.WaitsFor(&d.Status, why.Reason)
 	err := w.records().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		record.Wait(status, d, why, w.clock.Now())

@@ -133,7 +133,7 @@ func (p *placer) isOverdue(job *unstructured.Unstructured, d *v1alpha1.Dispatch)
 	if after == 0 || record.StateOf(d) != record.Waiting {
 		return false
 	}
-	since := record.WaitingSince(&d.Status)
+	since := record.WaitingSince(&d.Status, p.manager.clock.Now())
 	return !since.IsZero() && p.manager.clock.Since(since) >= after && (p.manager.world.Broken.NoTombstonesSeen || len(p.tombstones(job)) == 0)
 }
 

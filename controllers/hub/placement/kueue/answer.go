@@ -45,6 +45,9 @@ type Answer struct {
 	Priority *int32
 	// Review has Trainyard's admission checks of a job with the standing QuotaReserved, nil if Kueue has admitted it.
 	Review *Review
+	// GaveBack is true for a job with the standing Held whose quota Trainyard's admission checks have given back, because no worker
+	// could take the job.
+	GaveBack bool
 	// Flavors are the flavors of a job with the standing QuotaReserved.
 	Flavors *Flavors
 }
@@ -63,6 +66,13 @@ type checks struct {
 	decided string
 	// flavor returns a ResourceFlavor, nil for an unknown one.
 	flavor func(name string) *kueues.ResourceFlavor
+}
+
+// gaveBack says whether a check that is decided about has given back the quota of a Workload.
+func (c checks) gaveBack(w *workload) bool {
+	return c.decided != "" && slices.ContainsFunc(w.checks, func(check kueues.CheckState) bool {
+		return c.controllerOf(check.Name) == c.decided && (check.State == kueues.CheckRetry || check.RetryCount > 0)
+	})
 }
 
 func (c checks) flavorsOf(w *workload) *Flavors {
@@ -95,7 +105,7 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	switch {
 	case len(workloads) > 0:
 		message := fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)
-		return Answer{Standing: Held, Message: message}
+		return Answer{Standing: Held, Message: message, GaveBack: slices.ContainsFunc(workloads, by.gaveBack)}
 	case isMarked(job):
 		return Answer{Standing: Held, Message: unmade(job)}
 	}

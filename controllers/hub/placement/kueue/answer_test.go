@@ -269,3 +269,28 @@ func TestChanges(t *testing.T) {
 		})
 	}
 }
+
+// A Workload says that its quota was given back as soon as the check asks for that, and as long as Kueue counts it.
+func TestGaveBack(t *testing.T) {
+	by := checks{decided: CheckController, controllerOf: func(check string) string {
+		return map[string]string{"room": CheckController, "other": "example.com/other"}[check]
+	}}
+	for name, tc := range map[string]struct {
+		check kueues.CheckState
+		want  bool
+	}{
+		"Asked":   {check: kueues.CheckState{Name: "room", State: kueues.CheckRetry}, want: true},
+		"Evicted": {check: kueues.CheckState{Name: "room", State: kueues.CheckPending, RetryCount: 1}, want: true},
+		"New":     {check: kueues.CheckState{Name: "room", State: kueues.CheckPending}},
+		"Other":   {check: kueues.CheckState{Name: "other", State: kueues.CheckRetry, RetryCount: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := by.gaveBack(&workload{observation: observation{checks: []kueues.CheckState{tc.check}}}); got != tc.want {
+				t.Errorf("it was given back: %t, want %t", got, tc.want)
+			}
+		})
+	}
+	if (checks{controllerOf: by.controllerOf}).gaveBack(&workload{observation: observation{checks: []kueues.CheckState{{State: kueues.CheckRetry}}}}) {
+		t.Error("a manager that decides about no checks has given something back")
+	}
+}
