@@ -92,6 +92,29 @@ func TestManagersRightsAreNotLent(t *testing.T) {
 	}
 }
 
+// TestPollersWriteNothing: whatever clients read, neither the hub nor a worker gets a write but the questions who a caller
+// is and what he may do, which are stored nowhere.
+func TestPollersWriteNothing(t *testing.T) {
+	w := newWorld(t, &workerServer{})
+	const pods = "/api/v1/namespaces/team/pods"
+	for range 100 {
+		for _, path := range []string{pods, pods + "?limit=500&labelSelector=jobset.sigs.k8s.io%2Fjobset-name%3Djob", podURL, logURL, "/api/v1/namespaces/team/events"} {
+			if a := w.send(t, http.MethodGet, path); a.code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, a.code, a.body)
+			}
+		}
+	}
+	received := append(w.hub.all(), w.worker.all()...)
+	if len(received) == 0 {
+		t.Error("neither hub nor worker received anything")
+	}
+	for _, r := range received {
+		if r.method != http.MethodGet && !strings.Contains(r.uri, "/selfsubjectaccessreviews?") && !strings.Contains(r.uri, "/selfsubjectreviews?") {
+			t.Errorf("%s %s", r.method, r.uri)
+		}
+	}
+}
+
 // TestImpersonationIsTheHubs: only the hub says whether a caller may act as somebody else, and its answer is for that
 // somebody.
 func TestImpersonationIsTheHubs(t *testing.T) {
