@@ -51,17 +51,15 @@ func (f *filters) translationNote(w *Worker) string {
 }
 
 // unknownOfRuntime returns the fields of the job's runtime that the worker's runtimes do not have, none if the worker has a
-// runtime of its own, and the job does not pin the hub's.
+// runtime of its own, and the job does not pin the hub's. A status does not say which runtimes are the worker's own.
 func (f *filters) unknownOfRuntime(w *Worker) []string {
-	if w.HasRuntime == nil {
+	if w.Runtimes == nil || w.Runtimes.reported {
 		return nil
 	}
-	runtime := &f.job.Runtime
-	unknown := common(runtime.Fields, w.Trainer.MissingOfRuntimes)
-	if len(unknown) > 0 && !f.job.PinsRuntime && w.HasRuntime(runtime.Kind, runtime.Key) {
+	if onWorker, _ := w.Runtimes.Of(f.job.Runtime.Key); onWorker.Foreign && !f.job.PinsRuntime {
 		return nil
 	}
-	return unknown
+	return common(f.job.Runtime.Fields, w.Trainer.MissingOfRuntimes)
 }
 
 // common returns what is in both of two lists, which are short.

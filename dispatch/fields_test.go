@@ -22,7 +22,7 @@ func TestFieldUnknown(t *testing.T) {
 			Missing: []string{"activeDeadlineSeconds", "runtimePatches"}, MissingOfRuntimes: []string{"mlPolicy.jax"},
 			Untranslatable: []string{"activeDeadlineSeconds", "runtimePatches.x"},
 		}
-		w.HasRuntime = func(_ string, key types.NamespacedName) bool { return key.Name == "theirs" }
+		w.Runtimes = NewRuntimes(map[types.NamespacedName]Comparison{{Namespace: "a", Name: "theirs"}: {Foreign: true}, {Namespace: "a", Name: "brought"}: {}}, true)
 	})
 	silent := worker("silent", 4, 8, func(w *Worker) { w.Trainer.MissingOfRuntimes = []string{"mlPolicy.jax"} })
 	recent := worker("recent", 4, 0)
@@ -66,6 +66,10 @@ func TestFieldUnknown(t *testing.T) {
 		"Pinned": {
 			reason: "the worker's own does not count", job: func(j *Job) { runtime("theirs")(j); j.PinsRuntime = true }, worker: old,
 			message: `TrainingRuntime "theirs" uses spec.mlPolicy.jax, which its runtimes do not have (Kubeflow Trainer 2.1, with spec.podTemplateOverrides)`,
+		},
+		"Brought": {
+			reason: "the hub would replace it", job: runtime("brought"), worker: old,
+			message: `TrainingRuntime "brought" uses spec.mlPolicy.jax, which its runtimes do not have (Kubeflow Trainer 2.1, with spec.podTemplateOverrides)`,
 		},
 		"OwnRuntime":     {reason: "the worker has its own", job: runtime("theirs"), worker: old},
 		"RuntimeUnasked": {reason: "nobody knows the worker's runtimes", job: runtime("ours"), worker: silent},

@@ -176,9 +176,6 @@ type Worker struct {
 	Assigned, Queued int
 	// Trainer is what the worker's TrainJob API knows.
 	Trainer v1alpha1.TrainerAPI
-	// HasRuntime says whether the worker has a runtime of its own, in place of which nothing of the hub comes there. Nil:
-	// nobody knows, and no job is kept off the worker because of its runtime.
-	HasRuntime func(kind string, key types.NamespacedName) bool
 	// Runtimes are the worker's runtimes beside the hub's. Of a worker from WorkerOf they are what the status says.
 	Runtimes *Runtimes
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
@@ -189,7 +186,7 @@ type Worker struct {
 }
 
 // WorkerOf returns what a WorkerCluster says of its worker, with nodes and allocatable as the caller has counted them.
-// The caller adds NotReady, HasRuntime, Queued and Revision, and may know a newer number of assigned jobs than the status. Resources
+// The caller adds NotReady, Queued and Revision, and may know a newer number of assigned jobs than the status. Resources
 // that the worker's scheduler extender manages are in no amounts of the worker.
 func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resources) Worker {
 	return Worker{

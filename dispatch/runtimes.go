@@ -35,6 +35,8 @@ type Comparison struct {
 	Version string
 	// State is empty if the runtimes are equal.
 	State v1alpha1.RuntimeState
+	// Foreign: this hub has not made the worker's runtime, and brings nothing in its place.
+	Foreign bool
 	// Outdated: the manager has made the worker's runtime from an earlier version of the hub's, and may replace it.
 	Outdated bool
 	// Demand: they differ in something on which the demand of a job depends, so the hub counts pods that will not be.

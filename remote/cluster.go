@@ -13,15 +13,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 )
@@ -189,35 +186,6 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 // Cache returns the worker's cache. It is the same cache for the life of the Cluster. It starts to fill when the pinned
 // worker has answered for the first time. During an outage it keeps its objects.
 func (c *Cluster) Cache() cache.Cache { return c.caches }
-
-// HasRuntime says whether the worker has a runtime that did not come from this hub, as its cache shows it.
-func (c *Cluster) HasRuntime(kind string, key types.NamespacedName) bool {
-	found := metadataOf(trainjobs.GroupVersionKind.GroupVersion().WithKind(kind))
-	err := c.caches.Get(c.ctx, key, found)
-	return err == nil && found.Labels[v1alpha1.LabelPropagatedBy] != c.opts.HubID
-}
-
-// SubscribeRuntimes has changed called when a runtime comes or goes on the worker. changed must not block.
-func (c *Cluster) SubscribeRuntimes(changed func()) (cancel func()) {
-	var cancels []func()
-	for _, gvk := range []schema.GroupVersionKind{ClusterTrainingRuntimeGVK, TrainingRuntimeGVK} {
-		informer, err := c.caches.GetInformer(c.ctx, metadataOf(gvk), cache.BlockUntilSynced(false))
-		if err != nil {
-			continue // The connection has ended.
-		}
-		handle, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() },
-		})
-		if err == nil {
-			cancels = append(cancels, func() { _ = informer.RemoveEventHandler(handle) }) // It has ended otherwise.
-		}
-	}
-	return func() {
-		for _, cancel := range cancels {
-			cancel()
-		}
-	}
-}
 
 // Inventory returns what the worker has and what its pods use. Status.Capacity says whether it is reliable.
 func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }

@@ -112,7 +112,7 @@ func addControllers(
 		w.members.Enqueue(mirrorName, worker, key)
 	}, clock.RealClock{})
 	w.runtimes = &drift.Hub{
-		Cache: mgr.GetCache(), States: &drift.States{}, Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+		Cache: mgr.GetCache(), States: &drift.States{HubID: string(hubID)}, Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
 			w.members.Enqueue(drift.Name, worker, key)
 		},
 	}

@@ -76,7 +76,7 @@ func (w *wiring) runtimeControllers() perworker.Kind[*remote.Cluster] {
 		Apart:       true,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return drift.NewReconciler(drift.Options{
-				Cluster: worker, HubID: string(w.hubID), Hub: w.mgr.GetClient(), Worker: connection, Cache: connection.Cache(),
+				Cluster: worker, Hub: w.mgr.GetClient(), Worker: connection, Cache: connection.Cache(),
 				Shared: shared, Clock: clock.RealClock{},
 			}), nil
 		},

@@ -34,7 +34,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) source.Source {
 	see := func(object client.Object, queue requestQueue) {
 		key := client.ObjectKeyFromObject(object)
-		s.seen(name, key, versionOf(object))
+		s.seen(name, key, versionOf(object), !s.isOwn(object))
 		queue.Add(reconcile.Request{NamespacedName: key})
 	}
 	events := handler.Funcs{

@@ -59,14 +59,14 @@ var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
 func TestMain(m *testing.M) { shared.Main(m) }
 
 func newHub(s *stage.Stage) hub {
-	h := hub{States: &drift.States{}}
+	h := hub{States: &drift.States{HubID: stage.HubID}}
 	h.watch = &drift.Hub{Cache: s.Cache, States: h.States}
 	all := drift.NewShared(h.States, s.Hub.Admin)
 	h.set = perworker.NewSet(s.Cache, logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: drift.Name, Concurrency: 1, Apart: true, Source: h.States.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return drift.NewReconciler(drift.Options{
-				Cluster: worker, HubID: stage.HubID, Hub: s.Cached, Worker: connection, Cache: connection.Cache(),
+				Cluster: worker, Hub: s.Cached, Worker: connection, Cache: connection.Cache(),
 				Shared: all, Clock: clock.RealClock{},
 			}), nil
 		},
@@ -389,7 +389,7 @@ func TestRuntimeOfTheManager(t *testing.T) {
 	}
 	before := dryRuns(t)
 	s.write(t, s.worker, "ours", torch, made)
-	if known := s.settled(t, "ours"); known.State != "" || known.Outdated || dryRuns(t) != before {
+	if known := s.settled(t, "ours"); known.State != "" || known.Foreign || known.Outdated || dryRuns(t) != before {
 		t.Errorf("%+v after %v questions", known, dryRuns(t)-before)
 	}
 	s.write(t, s.Hub, "ours", strings.Replace(torch, "torch:1", "torch:2", 1))
@@ -412,6 +412,7 @@ func TestOnOneSide(t *testing.T) {
 	check.Eventually(t, "the runtime to be seen", func(g gomega.Gomega) {
 		known, has := s.States.Of(workerName).Of(s.key("lonely"))
 		g.Expect(has && known.Version != "").To(gomega.BeTrue())
+		g.Expect(known.Foreign).To(gomega.BeTrue(), "the hub has not made it")
 	})
 	check.Equal(t, before, dryRuns(t), "questions about a runtime that the hub does not have")
 	s.write(t, s.Hub, "lonely", strings.Replace(torch, "numNodes: 2", "numNodes: 3", 1))
@@ -437,9 +438,9 @@ func TestWithoutRights(t *testing.T) {
 	s.write(t, s.worker, "hidden", torch)
 	s.settled(t, "hidden") // Both caches have it.
 
-	states := &drift.States{}
+	states := &drift.States{HubID: stage.HubID}
 	reconciler := drift.NewReconciler(drift.Options{
-		Cluster: "reader", HubID: stage.HubID, Hub: s.Cached, Worker: connection, Cache: connection.Cache(),
+		Cluster: "reader", Hub: s.Cached, Worker: connection, Cache: connection.Cache(),
 		Shared: drift.NewShared(states, s.Hub.Admin), Clock: s.Clock,
 	})
 	known := func() dispatch.Comparison {

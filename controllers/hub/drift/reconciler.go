@@ -48,8 +48,6 @@ func NewShared(states *States, hubReader client.Reader) *Shared {
 // Options are the options of the reconciler of one worker. All are required.
 type Options struct {
 	Cluster v1alpha1.ClusterName
-	// HubID is in the labels of runtimes that the manager has made.
-	HubID string
 	// Hub reads from the hub's caches.
 	Hub client.Reader
 	// Worker is the connection to the worker.
@@ -86,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.Shared.states.gone(r.Cluster, key)
 		return reconcile.Result{}, nil
 	}
-	r.Shared.states.seen(r.Cluster, key, versionOf(onWorker))
+	r.Shared.states.seen(r.Cluster, key, versionOf(onWorker), !r.Shared.states.isOwn(onWorker))
 	onHub, err := r.hubVersion(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -98,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
-	comparison.Version, comparison.Outdated = onHub, r.isOutdated(onWorker, onHub)
+	comparison.Version, comparison.Foreign, comparison.Outdated = onHub, !r.Shared.states.isOwn(onWorker), r.isOutdated(onWorker, onHub)
 	r.note(ctx, key, comparison, versionOf(onWorker))
 	return reconcile.Result{RequeueAfter: again}, nil
 }
@@ -158,7 +156,7 @@ func isRefusal(c dispatch.Comparison) bool {
 func (r *Reconciler) note(ctx context.Context, key types.NamespacedName, comparison dispatch.Comparison, version string) {
 	known, before := r.Shared.states.of(r.Cluster, key)
 	if before.version == version && known.Version == comparison.Version && known.State == comparison.State &&
-		known.Outdated == comparison.Outdated && (!isRefusal(known) || r.Clock.Since(before.at) < askAgain) {
+		known.Foreign == comparison.Foreign && known.Outdated == comparison.Outdated && (!isRefusal(known) || r.Clock.Since(before.at) < askAgain) {
 		return
 	}
 	if comparison.State != "" && known.State != comparison.State {
@@ -171,19 +169,19 @@ func (r *Reconciler) note(ctx context.Context, key types.NamespacedName, compari
 // sourceOf is what the annotation of a runtime says that the manager has made from a version of the hub's.
 func sourceOf(version string) string { return version + "." + v1alpha1.SourceReplaced }
 
-// isOwn says whether the manager of this hub has made the worker's runtime.
-func (r *Reconciler) isOwn(onWorker metav1.Object) bool {
-	return onWorker.GetLabels()[v1alpha1.LabelPropagatedBy] == r.HubID
+// isOwn says whether the manager of this hub has made a worker's runtime.
+func (s *States) isOwn(onWorker metav1.Object) bool {
+	return onWorker.GetLabels()[v1alpha1.LabelPropagatedBy] == s.HubID
 }
 
 // isOutdated says whether the manager has made the worker's runtime from another version than the hub has.
 func (r *Reconciler) isOutdated(onWorker metav1.Object, onHub string) bool {
-	return r.isOwn(onWorker) && onWorker.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(onHub)
+	return r.Shared.states.isOwn(onWorker) && onWorker.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(onHub)
 }
 
 // isUntouched says whether the spec of the worker's runtime is what the manager has created from the hub's version.
 func (r *Reconciler) isUntouched(onWorker metav1.Object, onHub string) bool {
-	return r.isOwn(onWorker) && !r.isOutdated(onWorker, onHub) && onWorker.GetGeneration() == 1
+	return r.Shared.states.isOwn(onWorker) && !r.isOutdated(onWorker, onHub) && onWorker.GetGeneration() == 1
 }
 
 // listed notes which runtimes the worker has.

@@ -21,9 +21,11 @@ import (
 // onlyOnWorker is the version of a comparison with a runtime that the hub does not have.
 const onlyOnWorker = "none"
 
-// States are what is known of the runtimes of all workers. Its methods may be called concurrently. The zero value is
-// ready for use.
+// States are what is known of the runtimes of all workers. Its methods may be called concurrently.
 type States struct {
+	// HubID is in the labels of runtimes that the manager has made. It is required.
+	HubID string
+
 	mu sync.Mutex
 	// workers and subscribers are under mu. The next subscriber gets the number subscriptions.
 	workers       map[v1alpha1.ClusterName]*worker
@@ -154,11 +156,12 @@ func (s *States) of(name v1alpha1.ClusterName, key types.NamespacedName) (dispat
 	return w.compared[key], w.asked[key]
 }
 
-// seen notes that a worker has a runtime in a version. If that version has not been compared, nothing is known of it.
-func (s *States) seen(name v1alpha1.ClusterName, key types.NamespacedName, version string) {
+// seen notes that a worker has a runtime in a version. If that version has not been compared, nothing else is known of it than
+// whether it is foreign.
+func (s *States) seen(name v1alpha1.ClusterName, key types.NamespacedName, version string, foreign bool) {
 	s.change(name, func(w *worker) {
 		if _, has := w.compared[key]; !has || w.asked[key].version != version {
-			w.set(name, key, dispatch.Comparison{}, asked{version: version})
+			w.set(name, key, dispatch.Comparison{Foreign: foreign}, asked{version: version})
 		}
 	})
 }

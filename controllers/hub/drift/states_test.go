@@ -35,7 +35,7 @@ func TestStatus(t *testing.T) {
 	}
 	compared := func(comparison dispatch.Comparison) func(*States) {
 		return func(s *States) {
-			s.seen(west, key, "worker.1")
+			s.seen(west, key, "worker.1", false)
 			s.compared(west, key, comparison, asked{version: "worker.1", at: now})
 		}
 	}
@@ -46,7 +46,7 @@ func TestStatus(t *testing.T) {
 		want   []v1alpha1.WorkerRuntime
 	}{
 		"Nothing":    {reason: "the manager has just started", known: func(*States) {}, before: before, want: before},
-		"Pending":    {reason: "it is being compared", known: func(s *States) { s.seen(west, key, "worker.1") }, before: before, want: before},
+		"Pending":    {reason: "it is being compared", known: func(s *States) { s.seen(west, key, "worker.1", false) }, before: before, want: before},
 		"Equal":      {reason: "it is equal now", known: compared(dispatch.Comparison{Version: "hub.1"}), before: before},
 		"New":        {reason: "since now", known: compared(differs("spec.b")), want: with(v1alpha1.RuntimeDiffers, metav1.NewTime(now), "spec.b")},
 		"OtherPaths": {reason: "the state is as old as it was", known: compared(differs("spec.b")), before: before, want: with(v1alpha1.RuntimeDiffers, then, "spec.b")},
@@ -71,7 +71,7 @@ func TestStatus(t *testing.T) {
 		"NewerVersion": {
 			reason: "an answer about a version that has changed says nothing", before: before, want: before,
 			known: func(s *States) {
-				s.seen(west, key, "worker.2")
+				s.seen(west, key, "worker.2", false)
 				s.compared(west, key, dispatch.Comparison{Version: "hub.1"}, asked{version: "worker.1", at: now})
 			},
 		},
@@ -89,7 +89,7 @@ func TestStatusIsBounded(t *testing.T) {
 	s := &States{}
 	for i := range 100 {
 		key := types.NamespacedName{Namespace: "team", Name: fmt.Sprintf("r%03d", 99-i)}
-		s.seen(west, key, "worker.1")
+		s.seen(west, key, "worker.1", false)
 		s.compared(west, key, differs("spec.a"), asked{version: "worker.1", at: time.Unix(1, 0)})
 	}
 	status := s.Status(west, nil, time.Unix(2, 0))
@@ -102,9 +102,9 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 	s, heard := &States{}, 0
 	cancel := s.Subscribe(func(v1alpha1.ClusterName) { heard++ })
 	key := types.NamespacedName{Name: "torch"}
-	s.seen(west, key, "worker.1")
+	s.seen(west, key, "worker.1", false)
 	check.Equal(t, 1, heard, "a runtime was seen")
-	s.seen(west, key, "worker.1")
+	s.seen(west, key, "worker.1", false)
 	s.gone(west, types.NamespacedName{Name: "other"})
 	check.Equal(t, 1, heard, "nothing has changed")
 	s.compared(west, key, differs("spec.a"), asked{version: "worker.1"})

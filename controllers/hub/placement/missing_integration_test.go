@@ -10,15 +10,13 @@ import (
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
-	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -67,6 +65,10 @@ func TestFieldUnknownIsNotTried(t *testing.T) {
 // What the runtime uses counts where it would have to be created.
 func TestFieldUnknownOfRuntime(t *testing.T) {
 	s := newScene(t)
+	none := dispatch.NewRuntimes(nil, true)
+	known := knownRuntimes{east: none, west: none}
+	s.runtimes = known
+	s.restart(t)
 	for _, worker := range []v1alpha1.ClusterName{east, west} {
 		s.lacks(t, worker, nil, []string{"mlPolicy.torch"})
 	}
@@ -75,19 +77,9 @@ func TestFieldUnknownOfRuntime(t *testing.T) {
 	const words = `FieldUnknown: ClusterTrainingRuntime "torch-distributed" uses spec.mlPolicy.torch, which its runtimes do not have (Kubeflow Trainer 2.1)`
 	check.Diff(t, map[v1alpha1.ClusterName]string{east: words, west: words}, reasonsOf(d), "explanation")
 
-	watched := inventories{decider: s.reconciler.decider, connections: s.Fleet, watched: map[v1alpha1.ClusterName]watched{}}
-	watched.follow(east, remote.Status{})
-	t.Cleanup(watched.watched[east].cancel)
-	own := &trainer.ClusterTrainingRuntime{}
-	check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, own))
-	own.ResourceVersion, own.UID = "", ""
-	admin := s.Worker(east).Admin
-	check.Must(t, admin.Create(t.Context(), own))
-	t.Cleanup(func() { check.Must(t, admin.Delete(context.Background(), own)) })
-	gomega.NewWithT(t).Eventually(func() v1alpha1.ClusterName {
-		d, _ := s.reconcile(t, "a")
-		return d.Spec.Cluster
-	}, time.Minute).Should(gomega.Equal(east), "the worker that has a runtime of its own")
+	known[east] = torchIs(dispatch.Comparison{Foreign: true})
+	d, _ = s.reconcile(t, "a")
+	check.Equal(t, east, d.Spec.Cluster, "the worker that has a runtime of its own")
 }
 
 const gracePath = "runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template.spec.terminationGracePeriodSeconds"

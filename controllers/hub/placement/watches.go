@@ -302,8 +302,6 @@ func (i *inventories) follow(name v1alpha1.ClusterName, _ remote.Status) {
 		before.cancel()
 	}
 	if delete(i.watched, name); cluster != nil {
-		ofInventory := cluster.Inventory().Subscribe(i.decider.Changed)
-		ofRuntimes := cluster.SubscribeRuntimes(func() { decider.RuntimesChanged(i.decider, name) })
-		i.watched[name] = watched{cluster, func() { ofInventory(); ofRuntimes() }}
+		i.watched[name] = watched{cluster, cluster.Inventory().Subscribe(i.decider.Changed)}
 	}
 }

@@ -101,21 +101,6 @@ func (d *Decider) Changed() {
 	}
 }
 
-// RuntimesChanged says to a Decider that a runtime has come or gone on a worker. It matters if the worker does not know all fields of
-// the hub's runtimes: then the hub's runtime may be one that cannot come there.
-func RuntimesChanged(d *Decider, worker v1alpha1.ClusterName) {
-	d.mu.Lock()
-	trainer := d.fleet.object(worker).Status.Trainer
-	matters := trainer != nil && len(trainer.MissingOfRuntimes) > 0
-	if matters {
-		d.fleet.outdate(worker)
-	}
-	d.mu.Unlock()
-	if matters {
-		d.Changed()
-	}
-}
-
 // Expect names the jobs whose demand has to be known before the first pass, so that the first job in order is served
 // first, and not the first job that is read.
 func (d *Decider) Expect(jobs []types.NamespacedName) {

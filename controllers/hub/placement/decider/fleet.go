@@ -308,9 +308,6 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 		next.Worker = dispatch.WorkerOf(worker, nodes.nodes, nodes.allocatable)
 		next.Queued = nodes.queued
 	}
-	if cluster, connected := f.connections.Get(name); connected {
-		next.HasRuntime = cluster.HasRuntime
-	}
 	if f.runtimes != nil { // What this process knows is newer than the status, and has versions.
 		next.Runtimes = runtimes
 	}
