@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -88,7 +89,7 @@ func seriesFor(t *testing.T, documented map[string][]string, expression string) 
 
 func matched(selector *parser.VectorSelector) (all []string) {
 	for _, m := range selector.LabelMatchers {
-		if m.Name != labels.MetricName {
+		if m.Name != model.MetricNameLabel {
 			all = append(all, m.Name)
 		}
 	}
