@@ -59,6 +59,7 @@ func newInstance[C Connection](
 		name: kind.Name, reconciler: reconciler, concurrency: max(kind.Concurrency, 1), log: log.WithValues("controller", kind.Name),
 		apart: kind.Apart, done: make(chan struct{}),
 	}
+	failedReconciles.WithLabelValues(kind.Name) // Prometheus cannot see the first failure in a series that begins with it.
 	i.sources = append(i.sources, i.inbox.Source())
 	if !kind.Apart {
 		i.sources = append(i.sources, source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{}))
@@ -89,8 +90,8 @@ func (i *instance) stop() {
 // run starts the sources, and reconciles keys once the sources have given what was there at the start.
 func (i *instance) run(ctx context.Context) error {
 	queue := newQueue(i.name, clock.RealClock{})
+	defer queue.end() // After the running reconciles: their keys may come back.
 	stop := context.AfterFunc(ctx, queue.ShutDown)
-	defer queue.ShutDown()
 	defer stop()
 	for _, from := range i.sources {
 		if err := from.Start(ctx, queue); err != nil {

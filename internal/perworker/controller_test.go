@@ -11,14 +11,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -174,7 +178,6 @@ func TestKeysComeAgain(t *testing.T) {
 		return reconcile.Result{}, nil
 	})
 	const kind, failures = "again", "controller_runtime_reconcile_errors_total"
-	counted := served(t, failures, kind)
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
 		Name: kind, Concurrency: 1, Apart: true,
 		New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
@@ -183,6 +186,7 @@ func TestKeysComeAgain(t *testing.T) {
 	})
 	_, err := set.start(t.Context(), "west", &link{})
 	check.Must(t, err)
+	counted := served(t, failures, kind)
 	for _, key := range []string{"hopeless", "panics", "fails", "waits", "end"} {
 		set.Enqueue(kind, "west", types.NamespacedName{Name: key})
 	}
@@ -209,7 +213,55 @@ func served(t *testing.T, name, controller string) float64 {
 			}
 		}
 	}
+	t.Errorf("the process serves no %s of controller %q", name, controller)
 	return 0
+}
+
+// TestKeysOfEndedControllersDoNotWait checks that the keys that a controller leaves behind are gone from the metric of
+// keys that wait.
+func TestKeysOfEndedControllersDoNotWait(t *testing.T) {
+	job := types.NamespacedName{Name: "job"}
+	tests := map[string]struct {
+		reason string
+		source func(v1alpha1.ClusterName, cache.Cache) source.Source
+	}{
+		"CameAgain": {reason: "A key that came while it was reconciled is in the queue again when the controller has ended."},
+		"SourceFailed": {
+			reason: "A controller whose source fails takes no key.",
+			source: func(v1alpha1.ClusterName, cache.Cache) source.Source {
+				return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+					queue.Add(reconcile.Request{NamespacedName: job})
+					return errors.New("the connection has ended")
+				})
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				hangs := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+					<-release
+					return reconcile.Result{}, nil
+				})
+				set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
+					Name: name, Concurrency: 2, Apart: true, Source: test.source,
+					New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
+						return hangs, nil
+					},
+				})
+				_, err := set.start(t.Context(), "west", &link{})
+				check.Must(t, err)
+				set.Enqueue(name, "west", job)
+				synctest.Wait()
+				set.Enqueue(name, "west", job)
+				go set.leave("west")
+				synctest.Wait() // Only the reconcile is left.
+				close(release)
+			})
+			check.Equal(t, 0, served(t, "workqueue_depth", name), "%s keys", test.reason)
+		})
+	}
 }
 
 // TestIdleWorkerCostsFewGoroutines checks that a controller without keys does not keep goroutines for them.

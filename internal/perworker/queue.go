@@ -97,6 +97,19 @@ func (q *queue) ShutDown() {
 	q.TypedInterface.ShutDown()
 }
 
+// end ends the queue and takes the keys that are left. Nobody reconciles them, and the metric would count them for ever: a
+// key that came while it was reconciled, and all keys of a controller whose source has failed.
+func (q *queue) end() {
+	q.ShutDown()
+	for {
+		request, ended := q.Get()
+		if ended {
+			return
+		}
+		q.Done(request)
+	}
+}
+
 // counted counts the keys that wait, in the metric of all queues.
 type counted struct {
 	workqueue.Queue[reconcile.Request]
