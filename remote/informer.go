@@ -21,7 +21,7 @@ import (
 // informer is the SharedIndexInformer of one kind in the caches of a worker. client-go's own has a queue and a goroutine
 // for each of its parts, and two goroutines and a buffer of 18 KB for each handler. With many workers that is most of
 // what an idle worker costs. This one has a reflector, which writes to the indexer and calls the handlers itself. So
-// handlers must not block.
+// handlers must not block, and take no lock under which anybody reads a cache of the worker, which waits for its list.
 //
 // What handlers see is as with client-go's: an object is in the indexer before they hear of it, a list is in the indexer
 // as a whole, deletions that only a list has shown come as DeletedFinalStateUnknown, and a handler that joins late gets

@@ -26,7 +26,7 @@ import (
 // pollInterval is how often the reconciler looks for new leases and a changed fenceAfter without events or requests.
 const pollInterval = 10 * time.Second
 
-// reconciler keeps the lease on one worker. One goroutine calls it.
+// reconciler keeps the lease on one worker. One goroutine at a time calls it.
 type reconciler struct {
 	*Answerer
 	worker     v1alpha1.ClusterName
