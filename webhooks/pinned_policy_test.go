@@ -56,6 +56,7 @@ func TestPinnedRuntimesStayAsTheyAre(t *testing.T) {
 		"the label of another hub":                   change(user, pinned, func(r *trainer.TrainingRuntime) { r.Labels[v1alpha1.LabelPropagatedBy] = "hub-2" }),
 		"labels on a foreign runtime":                change(user, foreign, func(r *trainer.TrainingRuntime) { r.Labels = marks }),
 		"another source":                             change(user, pinned, source),
+		"labels that a stolen token gives":           change(hub, foreign, func(r *trainer.TrainingRuntime) { r.Labels = marks }),
 		"a foreign runtime that the hub deletes":     hub.Delete(t.Context(), foreign.DeepCopy()),
 		"many runtimes that the hub deletes at once": hub.DeleteAllOf(t.Context(), &trainer.TrainingRuntime{}, client.InNamespace(ns)),
 	} {
