@@ -103,6 +103,9 @@ func keepWaitingSince(status *v1alpha1.DispatchStatus, now time.Time) {
 	if since := WaitingSince(status, now); !since.IsZero() {
 		status.WaitingSince = &metav1.Time{Time: since}
 	}
+	if isOffList(status) { // The pause is over, and must not count twice.
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced)
+	}
 }
 
 // WaitsFor is true if the status says that the job waits for this reason.

@@ -301,6 +301,7 @@ func TestWaitingSince(t *testing.T) {
 	pause := func(d *v1alpha1.Dispatch, now time.Time) {
 		Wait(&d.Status, d, Why{Reason: "Suspended", Pauses: true}, now)
 	}
+	unwritten := func(d *v1alpha1.Dispatch, now time.Time) { SetWriteRefused(d, "DispatchRefused", "words", now) }
 	place := func(d *v1alpha1.Dispatch, _ time.Time) { d.Spec.Cluster, d.Spec.Attempt = "east", d.Spec.Attempt+1 }
 	shown := func(d *v1alpha1.Dispatch, now time.Time) { SetCopied(&d.Status, d, now) }
 	end := func(outcome v1alpha1.Outcome) func(*v1alpha1.Dispatch, time.Time) {
@@ -332,9 +333,14 @@ func TestWaitingSince(t *testing.T) {
 		"PausedTwice": {
 			reason: "without a minute and two", steps: steps{wait("NoFit"), pause, wait("NoFit"), pause, pause, wait("NoFit"), place, end("Rejected"), wait("NoFit")}, want: 4,
 		},
-		"PausedAndSuspended": {reason: "since it was resumed", steps: steps{wait("NoFit"), pause, wait("Suspended"), wait("NoFit")}, want: 4},
-		"PausedFirst":        {reason: "it has not waited before", steps: steps{pause, wait("NoFit")}, want: 2},
-		"Kueue":              {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), wait("NoFit"), wait("Queued")}, want: 2},
+		"PausedThenRefused": {
+			reason: "without the three minutes until it was refused", steps: steps{wait("NoFit"), pause, pause, place, end("Rejected"), wait("NoFit"), wait("NoFit")}, want: 4,
+		},
+		"PausedThenUnwritten": {reason: "without the two minutes off the list", steps: steps{wait("NoFit"), pause, pause, unwritten, unwritten}, want: 3},
+		"HeldThenUnwritten":   {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), unwritten, unwritten}, want: 2},
+		"PausedAndSuspended":  {reason: "since it was resumed", steps: steps{wait("NoFit"), pause, wait("Suspended"), wait("NoFit")}, want: 4},
+		"PausedFirst":         {reason: "it has not waited before", steps: steps{pause, wait("NoFit")}, want: 2},
+		"Kueue":               {reason: "since it has quota", steps: steps{wait("WaitingForWorkload"), wait("NoFit"), wait("Queued")}, want: 2},
 		"Ended": {
 			reason: "it does not wait",
 			steps: steps{wait("NoFit"), place, shown, func(d *v1alpha1.Dispatch, now time.Time) {

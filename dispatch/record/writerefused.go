@@ -25,6 +25,9 @@ func SetWriteRefused(dispatch *v1alpha1.Dispatch, reason, message string, now ti
 		Type: v1alpha1.DispatchWriteRefused, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 	}, now)
 	if dispatch.Spec.Cluster == "" && AttemptOf(dispatch) != GivenUp { // That is a fact on record.
+		if isOffList(status) {
+			keepWaitingSince(status, now)
+		}
 		SetCondition(status, dispatch, metav1.Condition{
 			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonWriteRefused, Message: message,
 		}, now)
