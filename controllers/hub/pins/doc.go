@@ -18,7 +18,7 @@
 // its Dispatch is on the API server before. So a deletion marks the runtime first, then looks for Dispatches, and leaves the
 // runtime if it is held. An earlier leader may have sent a copy too: its Dispatches are in the caches after records.StartLag.
 //
-// Without the right to delete (config/worker-pins) the runtimes stay.
+// Without the right to delete (config/worker-pins) the runtimes stay, and the worker is asked again after namedCheck at the earliest.
 //
 // # Locks
 //

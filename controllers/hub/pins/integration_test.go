@@ -305,7 +305,8 @@ func TestNobodyHoldsWhatGoes(t *testing.T) {
 // Without the right to delete, runtimes stay, and nobody tries again and again.
 func TestWithoutTheRight(t *testing.T) {
 	s := newScene(t)
-	s.options.Worker = forbidding{s.worker.Connection}
+	reader := &counting{Reader: s.Hub.Admin}
+	s.options.Worker, s.options.HubReader = forbidding{s.worker.Connection}, reader
 	s.reconciler = pins.NewReconciler(s.options)
 	s.reconcile(t)
 	s.Clock.Step(time.Minute)
@@ -315,6 +316,35 @@ func TestWithoutTheRight(t *testing.T) {
 	}
 	_, ok := s.reconciler.Hold(client.ObjectKeyFromObject(s.runtime))
 	check.Equal(t, true, ok, "whether copies may name it")
+	check.Equal(t, 1, reader.lists, "how often the hub was asked")
+	s.reconcile(t) // Another job of the namespace has ended.
+	s.Clock.Step(time.Minute)
+	s.reconcile(t)
+	check.Equal(t, 1, reader.lists, "how often the hub was asked, after other jobs have ended")
+}
+
+// A runtime that a TrainJob of somebody on the worker names costs no requests when other jobs end.
+func TestForeignJobIsLookedForSeldom(t *testing.T) {
+	s := newScene(t)
+	reader := &counting{Reader: s.Hub.Admin}
+	s.options.HubReader = reader
+	s.reconciler = pins.NewReconciler(s.options)
+	s.jobOnWorker(t, func(*trainer.TrainJob) {})
+	check.Equal(t, true, s.isThere(t), "whether the runtime is there")
+	check.Equal(t, true, s.isThere(t), "whether the runtime is there after other jobs have ended")
+	check.Equal(t, 1, reader.lists, "how often the hub was asked")
+}
+
+// counting counts the lists that are read.
+type counting struct {
+	client.Reader
+	lists int
+}
+
+// List implements client.Reader.
+func (c *counting) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	c.lists++
+	return c.Reader.List(ctx, list, options...)
 }
 
 // forbidding is a connection that forbids deletions.

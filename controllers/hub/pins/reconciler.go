@@ -33,7 +33,8 @@ const unneededFor = 30 * time.Second
 const (
 	// heldCheck is how often a held runtime is looked at again.
 	heldCheck = time.Second
-	// namedCheck is when a runtime is looked at again that something names which no cache shows: a TrainJob of somebody else.
+	// namedCheck is when a runtime is looked at again that something names which no cache shows: a TrainJob of somebody else. For as
+	// long a worker is not asked again that grants no right to delete.
 	namedCheck = 10 * time.Minute
 )
 
@@ -61,12 +62,16 @@ type Reconciler struct {
 	started time.Time
 	// unneeded is since when nothing has needed a runtime.
 	unneeded map[types.NamespacedName]unneeded
+	// forbidden is when the worker has last refused a deletion for lack of the right.
+	forbidden time.Time
 }
 
 // unneeded is since when nothing has needed a runtime.
 type unneeded struct {
 	uid   types.UID
 	since time.Time
+	// named is when the worker's API server has last shown a TrainJob that names the runtime, and that no cache shows.
+	named time.Time
 }
 
 // NewReconciler makes the Reconciler of a worker.
@@ -120,8 +125,12 @@ func (r *Reconciler) look(ctx context.Context, worker copies.Worker, runtime *me
 	if r.unneeded[key].uid != runtime.UID {
 		r.unneeded[key] = unneeded{uid: runtime.UID, since: now}
 	}
-	if wait := max(unneededFor-now.Sub(r.unneeded[key].since), records.StartLag-now.Sub(r.started)); wait > 0 {
+	known := r.unneeded[key]
+	if wait := max(unneededFor-now.Sub(known.since), records.StartLag-now.Sub(r.started), namedCheck-now.Sub(known.named)); wait > 0 {
 		return wait, nil
+	}
+	if now.Sub(r.forbidden) < namedCheck {
+		return 0, nil // Events in the namespace must not cost requests that change nothing.
 	}
 	if !r.begin(key, runtime.UID) {
 		return heldCheck, nil
@@ -188,6 +197,9 @@ func (r *Reconciler) delete(ctx context.Context, worker copies.Worker, runtime *
 	}
 	for i := range list.Items {
 		if kind, key := trainjobs.RuntimeOf(&list.Items[i]); kind == trainer.TrainingRuntimeKind && key == client.ObjectKeyFromObject(runtime) {
+			known := r.unneeded[key]
+			known.named = r.Clock.Now()
+			r.unneeded[key] = known
 			return false, nil
 		}
 	}
@@ -200,7 +212,8 @@ func (r *Reconciler) delete(ctx context.Context, worker copies.Worker, runtime *
 		return false, nil // Its event is on its way.
 	}
 	err = fmt.Errorf("delete TrainingRuntime %s/%s on worker %q: %w", runtime.Namespace, runtime.Name, r.Cluster, err)
-	if apierrors.IsForbidden(err) { // The worker does not grant config/worker-pins: the runtime stays, until the next connection.
+	if apierrors.IsForbidden(err) { // The worker does not grant config/worker-pins: the runtime stays.
+		r.forbidden = r.Clock.Now()
 		return false, reconcile.TerminalError(err)
 	}
 	return false, err
