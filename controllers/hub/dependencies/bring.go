@@ -119,7 +119,8 @@ func (k *Reconciler) IsBrought(ctx context.Context, d *v1alpha1.Dispatch) bool {
 // have deleted them there.
 func (k *Reconciler) Doubt(d *v1alpha1.Dispatch) {
 	for _, dependency := range d.Spec.Dependencies {
-		k.known.forget(object{Namespace: d.Namespace, Dependency: dependency})
+		o := object{Namespace: d.Namespace, Dependency: dependency}
+		k.known.note(o, there{pulls: k.known.of(o).pulls}) // Pods that are there need the Secrets as before.
 	}
 }
 

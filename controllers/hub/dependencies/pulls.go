@@ -19,16 +19,17 @@ import (
 // kindAccount and kindSecret are kinds of contents.
 const kindAccount, kindSecret = "ServiceAccount", "Secret"
 
-// pullsOf are the names of the Secrets that an account pulls images with. It is not nil for an account.
-func pullsOf(sent *full) []string {
+// pullsOf are the names of the Secrets that an account pulls images with, and of those with which it did so before: pods that are
+// there name what it named when they were created. It is not nil for an account.
+func pullsOf(sent *full, before []string) []string {
 	if sent.GetKind() != kindAccount {
 		return nil
 	}
-	names := []string{}
+	names := append([]string{}, before...)
 	references, _ := sent.Object["imagePullSecrets"].([]any)
 	for _, reference := range references {
 		fields, _ := reference.(map[string]any)
-		if name, _ := fields["name"].(string); name != "" {
+		if name, _ := fields["name"].(string); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -106,6 +106,31 @@ func TestPullSecretsOfAnAccountWithoutConsent(t *testing.T) {
 	s.expectRecord(t, "")
 }
 
+// A Secret that the account on the hub names no more stays while jobs need the account: their pods name it. Neither does it go
+// because a copy was refused meanwhile.
+func TestPullSecretThatTheAccountNamesNoMore(t *testing.T) {
+	s := newScene(t)
+	s.create(t, s.secret("registry", "one"))
+	s.create(t, s.secret("other", "x"))
+	account := s.account(t, "registry")
+	d := s.placeWithAccount(t, "job")
+	s.bring(t, d)
+	account.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "other"}}
+	must(t, s.Hub.Admin.Update(t.Context(), account))
+	s.settleHub(t, account)
+	s.reconcile(t)
+	s.expectToken(t, "registry", "one")
+	s.expectToken(t, "other", "x")
+	s.reconciler.Doubt(d)
+	s.reconcile(t)
+	s.expectToken(t, "registry", "one")
+	s.end(t, d)
+	s.reconcile(t)
+	s.expectToken(t, "registry", "")
+	s.expectToken(t, "other", "")
+	s.expectRecord(t, "")
+}
+
 // A foreign Secret under the name of a pull Secret is left alone, and the job is told. With a foreign account on the worker no
 // Secrets come for it: pods run as that account.
 func TestForeignPullSecrets(t *testing.T) {

@@ -48,7 +48,7 @@ func (k *Reconciler) write(ctx context.Context, worker copies.Worker, w wanted, 
 	if err != nil {
 		return withoutContents(err, "write %s in namespace %q on worker %q", w.Dependency, w.Namespace, k.Cluster)
 	}
-	k.known.note(w.object, there{source: sent.source, version: version, pulls: pullsOf(sent)})
+	k.known.note(w.object, there{source: sent.source, version: version, pulls: pullsOf(sent, k.known.of(w.object).pulls)})
 	return nil
 }
 
