@@ -50,6 +50,8 @@ type creation struct {
 	leaseless stopwatch
 	// nameTaken measures since when the copy of an earlier TrainJob, which is being deleted, has had the name.
 	nameTaken stopwatch
+	// pinGoes measures since when a pinned runtime that the copy needs is being deleted.
+	pinGoes stopwatch
 }
 
 // creator makes the copy, and what the copy needs on the worker.
@@ -112,6 +114,9 @@ func (c *creator) create(ctx context.Context) (time.Duration, error) {
 	defer c.letGo()
 	if errors.Is(err, errHub) {
 		return 0, err
+	}
+	if c.awaitsPin(err) {
+		return endCheck, nil
 	}
 	if err == nil {
 		if c.clock.Since(began) > freshness {

@@ -8,8 +8,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,14 +169,34 @@ func (p *propagation) hasPin(ctx context.Context, made pin) (bool, error) {
 	case onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID, onWorker.Labels[v1alpha1.LabelPinned] != made.digest:
 		fault = "is there, and this hub has not made it: rename or delete it"
 	case onWorker.DeletionTimestamp != nil:
-		fault = "is being deleted"
+		return false, going{p.pinRefusal(onWorker, "is being deleted")}
 	case onWorker.Generation != 1:
 		fault = "has been changed since this hub has made it: delete it, and the hub makes it again"
 	default:
 		return true, nil
 	}
-	return false, refusal(fmt.Sprintf("the policy pins the runtime, and the copy needs TrainingRuntime %s/%s on worker %q, which %s",
-		onWorker.Namespace, onWorker.Name, p.cluster, fault))
+	return false, p.pinRefusal(onWorker, fault)
+}
+
+// pinRefusal is the refusal of a worker on which the name of a pinned runtime cannot be used.
+func (p *propagation) pinRefusal(onWorker client.Object, fault string) refusal {
+	return refusal(fmt.Sprintf("the policy pins the runtime, and the copy needs TrainingRuntime %s/%s on worker %q, which %s",
+		onWorker.GetNamespace(), onWorker.GetName(), p.cluster, fault))
+}
+
+// pinGoesLimit is for how long a job waits for the end of a pinned runtime. A Kubeflow Trainer before 2.3 keeps runtimes by a finalizer
+// until no TrainJob names them, and takes it off within a second when none does.
+const pinGoesLimit = 10 * time.Second
+
+// going is a refusal because of a pinned runtime that is being deleted: it may be gone soon, and is made again then.
+type going struct{ refusal }
+
+// Unwrap returns the refusal.
+func (g going) Unwrap() error { return g.refusal }
+
+// awaitsPin is true for an error that says that a pinned runtime is being deleted, while the job waits for its end.
+func (c *creator) awaitsPin(err error) bool {
+	return errors.As(err, new(going)) && c.attempt.creation.pinGoes.elapsed(c.clock.Now()) < pinGoesLimit && c.seen.dispatch.Spec.Eviction == nil
 }
 
 // isPinned says whether pin would send no request, and sets the name of the pinned runtime.

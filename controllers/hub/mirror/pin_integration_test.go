@@ -11,6 +11,7 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -237,6 +238,44 @@ func TestPinnedRuntimeThatGoes(t *testing.T) {
 	s.reconcile(t)
 	s.pinned(t)
 	check.Equal(t, 0, pins.held, "runtimes that are held after the creation")
+}
+
+// A pinned runtime that waits for a finalizer is gone soon, as a rule, and is made again. So the worker has refused nothing yet.
+func TestPinnedRuntimeAwaitsFinalizer(t *testing.T) {
+	for name, ends := range map[string]bool{"Ends": true, "Stays": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newPinnedScene(t, ownRuntimeOf())
+			s.ownRuntime(t)
+			s.reconcile(t)
+			goes := s.pinned(t)
+			goes.Finalizers = []string{"trainer.kubeflow.org/resource-in-use"}
+			must(t, s.worker.Admin.Update(t.Context(), goes))
+			t.Cleanup(func() { s.worker.RemoveFinalizers(t, goes) })
+			must(t, s.worker.Admin.Delete(t.Context(), goes))
+			must(t, s.worker.Admin.Get(t.Context(), client.ObjectKeyFromObject(goes), goes))
+			s.seenAs(t, goes)
+			s.nextAttempt(t)
+			check.Equal(t, nil, s.copy(t), "there is a copy")
+			check.Equal(t, 0, len(s.dispatch(t).Status.History), "attempts that have ended")
+			if !ends {
+				s.Clock.Step(time.Minute)
+				s.reconcile(t)
+				s.expectEnd(t, v1alpha1.OutcomeRejected, "TrainingRuntime "+s.key.Namespace+"/"+goes.Name, "is being deleted")
+				return
+			}
+			s.worker.RemoveFinalizers(t, goes)
+			eventually(t, "runtime gone from the cache", func(g gomega.Gomega) {
+				seen := &metav1.PartialObjectMetadata{}
+				seen.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
+				err := s.worker.Connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(goes), seen)
+				g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue())
+			})
+			s.reconcile(t)
+			if anew := s.pinned(t); anew.Name != goes.Name || anew.UID == goes.UID {
+				t.Errorf("the copy names %s (%s), want %s made anew", anew.Name, anew.UID, goes.Name)
+			}
+		})
+	}
 }
 
 // seenAs waits until the worker's cache shows a runtime as it is.

@@ -181,6 +181,9 @@ func (c *creator) try(ctx context.Context, at jobOnWorker, asked *trial) (time.D
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
+	if c.awaitsPin(err) {
+		return endCheck, nil
+	}
 	if err == nil {
 		may := c.mender.permission()
 		if !may.ok {
