@@ -177,12 +177,17 @@ func (l *Leave) ClearCopies(ctx context.Context, waits func(text string) error) 
 const broughtLimit = 20 * time.Second
 
 // AwaitBrought waits until the manager has deleted on the worker what it has brought there for jobs: nobody can do that for it
-// when its rights are gone. After a while it goes on: the worker may forbid it, or not answer, and Revoke says what is left.
+// when its rights are gone. After a while, and when ctx has no time left, it goes on: the worker may forbid it, or not answer, and
+// Revoke says what is left.
 func (l *Leave) AwaitBrought(ctx context.Context, waits func(text string) error) error {
-	limit := time.After(broughtLimit)
+	ctx, cancel := Limited(ctx, broughtLimit)
+	defer cancel()
 	for {
 		worker, err := l.hub.workerCluster(ctx, l.object.Name)
-		if err != nil || worker == nil || len(worker.Status.Dependencies) == 0 || l.hub.DryRun {
+		switch {
+		case errors.Is(context.Cause(ctx), errTimeout):
+			return nil
+		case err != nil, worker == nil, len(worker.Status.Dependencies) == 0, l.hub.DryRun:
 			return err
 		}
 		names := make([]string, len(worker.Status.Dependencies))
@@ -194,10 +199,10 @@ func (l *Leave) AwaitBrought(ctx context.Context, waits func(text string) error)
 		}
 		select {
 		case <-time.After(poll):
-		case <-limit:
-			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			if !errors.Is(context.Cause(ctx), errTimeout) {
+				return context.Cause(ctx)
+			}
 		}
 	}
 }
@@ -267,6 +272,9 @@ func (l *Leave) Revoke(ctx context.Context) (left []string, err error) {
 	}
 	releases, err := l.releases(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.removePinned(ctx); err != nil {
 		return nil, err
 	}
 	shared := otherHubs(hubs, l.hubID)

@@ -12,8 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/cluster"
 )
@@ -79,6 +81,35 @@ func (l *Leave) left(ctx context.Context, hubs, ours, others []string) ([]string
 		lines = append(lines, fmt.Sprintf("namespace %s, if you have nothing else in it: %s delete namespace %[1]s", namespace, kubectl))
 	}
 	return append(lines, "the CRDs and controllers of Kubeflow Trainer and JobSet, which Trainyard has not installed"), nil
+}
+
+// removePinned deletes the pinned runtimes of this hub that no TrainJob names. The manager does that half a minute after the last
+// copy, and cannot when its rights are gone.
+func (l *Leave) removePinned(ctx context.Context) error {
+	kind := trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind)
+	pinned, err := l.worker.list(ctx, kind, client.MatchingLabels{v1alpha1.LabelPropagatedBy: l.hubID})
+	if err != nil {
+		return err
+	}
+	jobs, err := l.worker.list(ctx, trainJobKind, nil)
+	if err != nil {
+		return err
+	}
+	named := map[types.NamespacedName]bool{}
+	for i := range jobs {
+		if of, key := trainjobs.RuntimeOf(&jobs[i]); of == kind.Kind {
+			named[key] = true
+		}
+	}
+	for i := range pinned {
+		if pinned[i].GetLabels()[v1alpha1.LabelPinned] == "" || named[client.ObjectKeyFromObject(&pinned[i])] {
+			continue
+		}
+		if err := l.remove(ctx, l.worker, &pinned[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // releases names the Helm releases that have installed account or agent, with the command that removes them. Helm does
