@@ -84,6 +84,16 @@ func Live(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (
 	return found.Items, nil
 }
 
+// LiveIn is Live for the Dispatches of one namespace.
+func LiveIn(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName, namespace string) ([]v1alpha1.Dispatch, error) {
+	var found v1alpha1.DispatchList
+	err := hub.List(ctx, &found, client.InNamespace(namespace), client.MatchingFields{indexLive: string(worker)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Dispatches of worker %q in namespace %q: %w", worker, namespace, err)
+	}
+	return found.Items, nil
+}
+
 // Dependent lists the Dispatches of a namespace that may need objects there on a worker. They belong to the cache: do not
 // change them.
 func Dependent(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName, namespace string) ([]v1alpha1.Dispatch, error) {

@@ -335,6 +335,22 @@ func TestForeignJobIsLookedForSeldom(t *testing.T) {
 	check.Equal(t, 1, reader.lists, "how often the hub was asked")
 }
 
+// However many pinned runtimes a namespace has, the caches are asked once for all of them.
+func TestOneLookForAllRuntimes(t *testing.T) {
+	s := newScene(t)
+	first := s.runtime
+	s.runtime = &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{
+		Namespace: s.Namespace, Name: "own-87654321", Labels: first.Labels, Annotations: first.Annotations,
+	}}
+	must(t, s.worker.Admin.Create(t.Context(), s.runtime))
+	s.settleRuntime(t)
+	cached := &counting{Reader: s.Cached}
+	s.options.Hub = cached
+	s.reconciler = pins.NewReconciler(s.options)
+	s.reconcile(t)
+	check.Equal(t, 1, cached.lists, "lists of Dispatches for two runtimes")
+}
+
 // counting counts the lists that are read.
 type counting struct {
 	client.Reader

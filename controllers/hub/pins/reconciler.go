@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -100,12 +101,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	maps.DeleteFunc(r.unneeded, func(key types.NamespacedName, _ unneeded) bool {
 		return key.Namespace == namespace && !slices.ContainsFunc(list.Items, func(its metav1.PartialObjectMetadata) bool { return its.Name == key.Name })
 	})
+	isNeeded, err := r.needs(ctx, worker, namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	var due time.Duration
 	for i := range list.Items {
 		if list.Items[i].DeletionTimestamp != nil {
 			continue
 		}
-		again, err := r.look(ctx, worker, &list.Items[i])
+		again, err := r.look(ctx, worker, &list.Items[i], isNeeded(&list.Items[i]))
 		if err != nil {
 			return requeue.AfterConflict(reconcile.Result{}, err)
 		}
@@ -115,11 +120,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // look deletes a runtime if nothing has needed it for a while. It returns when to look again, zero if an event will tell.
-func (r *Reconciler) look(ctx context.Context, worker copies.Worker, runtime *metav1.PartialObjectMetadata) (time.Duration, error) {
+func (r *Reconciler) look(
+	ctx context.Context, worker copies.Worker, runtime *metav1.PartialObjectMetadata, needed bool,
+) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(runtime)
-	if needed, err := r.isNeeded(ctx, worker, runtime); needed || err != nil {
+	if needed {
 		delete(r.unneeded, key)
-		return 0, err
+		return 0, nil
 	}
 	now := r.Clock.Now()
 	if r.unneeded[key].uid != runtime.UID {
@@ -143,22 +150,25 @@ func (r *Reconciler) look(ctx context.Context, worker copies.Worker, runtime *me
 	return namedCheck, err
 }
 
-// isNeeded says whether a Dispatch or a copy needs a runtime, as far as the caches show it.
-func (r *Reconciler) isNeeded(ctx context.Context, worker copies.Worker, runtime *metav1.PartialObjectMetadata) (bool, error) {
-	live, err := records.Live(ctx, r.Hub, r.Cluster)
-	if err != nil || r.isNamed(live, runtime) {
-		return err == nil, err
+// needs returns what says whether a Dispatch or a copy needs a runtime of a namespace, as far as the caches show it now.
+func (r *Reconciler) needs(
+	ctx context.Context, worker copies.Worker, namespace string,
+) (isNeeded func(runtime *metav1.PartialObjectMetadata) bool, err error) {
+	live, err := records.LiveIn(ctx, r.Hub, r.Cluster, namespace)
+	if err != nil {
+		return nil, err
 	}
 	list := trainjobs.NewList()
-	if err := worker.List(ctx, list, client.InNamespace(runtime.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return false, fmt.Errorf("list copies on worker %q: %w", r.Cluster, err)
+	if err := worker.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list copies on worker %q: %w", r.Cluster, err)
 	}
+	named := sets.Set[string]{}
 	for i := range list.Items {
-		if list.Items[i].GetAnnotations()[v1alpha1.AnnotationPinnedRuntime] == runtime.Name {
-			return true, nil
-		}
+		named.Insert(list.Items[i].GetAnnotations()[v1alpha1.AnnotationPinnedRuntime])
 	}
-	return false, nil
+	return func(runtime *metav1.PartialObjectMetadata) bool {
+		return named.Has(runtime.Name) || r.isNamed(live, runtime)
+	}, nil
 }
 
 // isNamed says whether a copy of one of these Dispatches may name a runtime.
