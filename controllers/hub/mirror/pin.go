@@ -95,7 +95,7 @@ func pinDigest(hubID string, full *unstructured.Unstructured) (string, error) {
 }
 
 // pin makes sure that the worker has the pinned runtime of the job, and sets its name. It returns true if it has written
-// the runtime.
+// the runtime, or somebody else has just now.
 func (p *propagation) pin(ctx context.Context) (written bool, err error) {
 	kind, key := trainjobs.RuntimeOf(p.job)
 	onHub := metadataOf(trainer.SchemeGroupVersion.String(), kind)
@@ -127,7 +127,7 @@ func (p *propagation) pin(ctx context.Context) (written bool, err error) {
 	full.SetLabels(merged(full.GetLabels(), map[string]string{v1alpha1.LabelPinned: made.digest}))
 	err = p.worker.Create(ctx, full, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.IsAlreadyExists(err) { // The cache is about to show whose it is.
-		return false, requeue.Outdated(err.Error())
+		return true, requeue.Outdated(err.Error())
 	}
 	return err == nil, p.runtimeRefused(err, kind, key.Name)
 }

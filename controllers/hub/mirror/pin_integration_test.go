@@ -4,6 +4,8 @@
 package mirror_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,9 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -276,6 +281,63 @@ func TestPinnedRuntimeAwaitsFinalizer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lateWorker is a connection whose cache does not show a runtime yet, and whose admission does not know it yet, for as many
+// requests each.
+type lateWorker struct {
+	copies.Connection
+	hidden, refused *int
+}
+
+// Client implements copies.Connection.
+func (w lateWorker) Client() (client.Client, error) {
+	c, err := w.Connection.Client()
+	if err != nil {
+		return nil, err
+	}
+	once := func(left *int, object client.Object, kind string) bool {
+		if *left == 0 || object.GetObjectKind().GroupVersionKind().Kind != kind {
+			return false
+		}
+		*left--
+		return true
+	}
+	return interceptor.NewClient(watchless{c}, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if once(w.hidden, object, trainer.TrainingRuntimeKind) {
+				return apierrors.NewNotFound(trainer.Resource("trainingruntimes"), key.Name)
+			}
+			return c.Get(ctx, key, object, options...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if once(w.refused, object, trainer.TrainJobKind) {
+				return apierrors.NewForbidden(trainer.Resource("trainjobs"), object.GetName(), errors.New("specified runtime not found"))
+			}
+			return c.Create(ctx, object, options...)
+		},
+	}), nil
+}
+
+// Two jobs need the same new runtime at once, and one of them makes it. The worker's admission may know it later than the cache
+// shows it, so its refusal does not count yet for the other job either.
+func TestPinnedRuntimeOfAnotherJobIsNew(t *testing.T) {
+	s := newPinnedScene(t, ownRuntimeOf())
+	s.ownRuntime(t)
+	s.reconcile(t)
+	made := s.pinned(t)
+	hidden, refused := 1, 1
+	s.options.Worker = lateWorker{s.options.Worker, &hidden, &refused}
+	s.restart()
+	s.Clock.Step(time.Minute)
+	s.nextAttempt(t) // It is there already, which the cache does not show.
+	check.Equal(t, nil, s.copy(t), "there is a copy")
+	_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+	check.Equal(t, true, err != nil, "whether it tries again")
+	check.Equal(t, 0, len(s.dispatch(t).Status.History), "attempts that have ended")
+	s.reconcile(t)
+	check.Equal(t, made.UID, s.pinned(t).UID, "the runtime of the copy")
+	check.Equal(t, 0, hidden+refused, "what the worker was late for")
 }
 
 // seenAs waits until the worker's cache shows a runtime as it is.
