@@ -314,8 +314,9 @@ func TestWithoutTheRight(t *testing.T) {
 	if !errors.Is(err, reconcile.TerminalError(nil)) || !apierrors.IsForbidden(err) {
 		t.Errorf("it ends with %v, want a terminal error that it is forbidden", err)
 	}
-	_, ok := s.reconciler.Hold(client.ObjectKeyFromObject(s.runtime))
+	release, ok := s.reconciler.Hold(client.ObjectKeyFromObject(s.runtime))
 	check.Equal(t, true, ok, "whether copies may name it")
+	release()
 	check.Equal(t, 1, reader.lists, "how often the hub was asked")
 	s.reconcile(t) // Another job of the namespace has ended.
 	s.Clock.Step(time.Minute)
