@@ -33,6 +33,9 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // runtime before anybody can decide by what was known before.
 func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) source.Source {
 	see := func(object client.Object, queue requestQueue) {
+		if s.isOwn(object) && object.GetLabels()[v1alpha1.LabelPinned] != "" {
+			return // The hub has no runtime of this name, and no job asks for it by its name.
+		}
 		key := client.ObjectKeyFromObject(object)
 		s.seen(name, key, versionOf(object), !s.isOwn(object))
 		queue.Add(reconcile.Request{NamespacedName: key})

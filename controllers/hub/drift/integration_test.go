@@ -408,12 +408,18 @@ func TestRuntimeOfTheManager(t *testing.T) {
 func TestOnOneSide(t *testing.T) {
 	s := newScene(t)
 	before := dryRuns(t)
+	s.write(t, s.worker, "pinned", torch, func(runtime *unstructured.Unstructured) {
+		runtime.SetLabels(map[string]string{v1alpha1.LabelPropagatedBy: stage.HubID, v1alpha1.LabelPinned: "digest"})
+	})
 	s.write(t, s.worker, "lonely", torch)
 	check.Eventually(t, "the runtime to be seen", func(g gomega.Gomega) {
 		known, has := s.States.Of(workerName).Of(s.key("lonely"))
 		g.Expect(has && known.Version != "").To(gomega.BeTrue())
 		g.Expect(known.Foreign).To(gomega.BeTrue(), "the hub has not made it")
 	})
+	if _, has := s.States.Of(workerName).Of(s.key("pinned")); has {
+		t.Error("a pinned runtime, which comes and goes with jobs, is looked at")
+	}
 	check.Equal(t, before, dryRuns(t), "questions about a runtime that the hub does not have")
 	s.write(t, s.Hub, "lonely", strings.Replace(torch, "numNodes: 2", "numNodes: 3", 1))
 	known := s.settled(t, "lonely")

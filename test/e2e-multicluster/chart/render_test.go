@@ -182,6 +182,10 @@ func TestBadValues(t *testing.T) {
 			values: "worker.kueue.quota=true",
 			want:   "worker.kueue.quota is true, and worker.enabled is false: set worker.enabled, or leave the option out",
 		},
+		"PinsOfAnybody": {
+			values: asWorker + ",worker.pins=true,admissionPolicies.enabled=false",
+			want:   "worker.pins is true, and admissionPolicies.enabled is false: whoever has the hub's token could mark any TrainingRuntime as pinned",
+		},
 		"ExecOfNothing": {values: "worker.exec=true", want: "worker.exec is true, and worker.enabled is false: set worker.enabled, or leave the option out"},
 		"AddressOfNoGateway": {
 			values: "hub.gateway.enabled=false,hub.gateway.url=https://gateway.example.com",
