@@ -4,6 +4,7 @@
 package commands_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestLeaveDoesNotWaitForEver(t *testing.T) {
 		"spec": map[string]any{"connection": map[string]any{"kubeconfigPath": "/none"}},
 	}}
 	check.Must(t, hub.Create(t.Context(), worker))
-	t.Cleanup(func() { _ = hub.Delete(t.Context(), worker) })
+	t.Cleanup(func() { check.Must(t, hub.Delete(context.Background(), worker)) })
 	worker.Object["status"] = map[string]any{"dependencies": []any{map[string]any{"namespace": "a", "kind": "Secret", "name": "hf"}}}
 	check.Must(t, hub.Status().Update(t.Context(), worker))
 	l, err := registration.NewLeave(t.Context(), hub, nil, registration.Options{Name: "brought", Namespace: "trainyard-system"}, func(string) error { return nil })
@@ -55,7 +56,7 @@ func TestLeaveDeletesPinnedRuntimes(t *testing.T) {
 			"metadata": map[string]any{"namespace": metav1.NamespaceDefault, "name": name, "labels": labels},
 		}}
 		check.Must(t, far.Create(t.Context(), o))
-		t.Cleanup(func() { _ = far.Delete(t.Context(), o) })
+		t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(far.Delete(context.Background(), o))) })
 		return o
 	}
 	marks := func(hub string) map[string]any {
