@@ -12,7 +12,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -86,6 +88,29 @@ func (s *Server) Join(fleet *remote.Fleet, name v1alpha1.ClusterName) {
 	s.Connection, _ = fleet.Get(name)
 }
 
+// ConnectAsHub starts a Fleet that is connected to the only worker, with the rights that these parts of config grant a hub there.
+func (s *Stage) ConnectAsHub(ctx context.Context, parts ...string) error {
+	worker := s.Workers[0]
+	if err := worker.installConfig(ctx, parts...); err != nil {
+		return err
+	}
+	account := types.NamespacedName{Namespace: SystemNamespace, Name: "trainyard-hub"}
+	kubeconfig, err := worker.Cluster.ServiceAccountKubeconfig(ctx, account, time.Hour)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return err
+	}
+	if s.Fleet, err = s.StartFleet(remote.Options{Scheme: s.Scheme}); err != nil {
+		return err
+	}
+	s.Fleet.Ensure(worker.Name(), remote.Credentials{Config: config, Fingerprint: "hub"}, worker.ID)
+	worker.Connection, _ = s.Fleet.Get(worker.Name())
+	return nil
+}
+
 // AwaitConnected waits until a connection works.
 func AwaitConnected(t testing.TB, connection *remote.Cluster) {
 	t.Helper()
@@ -112,12 +137,16 @@ func (s *Stage) StartCaches(ctx context.Context, changes ...cluster.Option) erro
 
 // InstallConfig applies parts of config to the hub.
 func (s *Stage) InstallConfig(ctx context.Context, parts ...string) error {
+	return s.Hub.installConfig(ctx, parts...)
+}
+
+func (s *Server) installConfig(ctx context.Context, parts ...string) error {
 	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {
 		return err
 	}
 	for _, part := range parts {
-		if err := s.Hub.Cluster.ApplyKustomization(ctx, filepath.Join(module, "config", part)); err != nil {
+		if err := s.Cluster.ApplyKustomization(ctx, filepath.Join(module, "config", part)); err != nil {
 			return err
 		}
 	}

@@ -15,14 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/dependencies"
-	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/stage"
 )
@@ -44,33 +42,8 @@ var shared = stage.Share(func(ctx context.Context, s *stage.Stage) (err error) {
 		return err
 	}
 	s.Cleanup(stage.Run(consented))
-	return errors.Join(s.StartCaches(ctx), connect(ctx, s), s.Register(ctx))
+	return errors.Join(s.StartCaches(ctx), s.ConnectAsHub(ctx, "worker", "worker-dependencies"), s.Register(ctx))
 }, string(workerName))
-
-// connect connects to the worker with the rights that a hub has there.
-func connect(ctx context.Context, s *stage.Stage) (err error) {
-	worker := s.Workers[0]
-	for _, folder := range []string{"worker", "worker-dependencies"} {
-		if err := worker.Cluster.ApplyKustomization(ctx, "../../../config/"+folder); err != nil {
-			return err
-		}
-	}
-	account := types.NamespacedName{Namespace: "trainyard-system", Name: "trainyard-hub"}
-	kubeconfig, err := worker.Cluster.ServiceAccountKubeconfig(ctx, account, time.Hour)
-	if err != nil {
-		return err
-	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		return err
-	}
-	if s.Fleet, err = s.StartFleet(remote.Options{Scheme: s.Scheme}); err != nil {
-		return err
-	}
-	s.Fleet.Ensure(workerName, remote.Credentials{Config: config, Fingerprint: "hub"}, worker.ID)
-	worker.Connection, _ = s.Fleet.Get(workerName)
-	return nil
-}
 
 func TestMain(m *testing.M) { shared.Main(m) }
 

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,33 +33,8 @@ const (
 var must, eventually = check.Must, check.Eventually
 
 var shared = stage.Share(func(ctx context.Context, s *stage.Stage) error {
-	return errors.Join(s.StartCaches(ctx), connect(ctx, s))
+	return errors.Join(s.StartCaches(ctx), s.ConnectAsHub(ctx, "worker", "worker-pins"))
 }, string(workerName))
-
-// connect connects to the worker with the rights that a hub has there.
-func connect(ctx context.Context, s *stage.Stage) (err error) {
-	worker := s.Workers[0]
-	for _, folder := range []string{"worker", "worker-pins"} {
-		if err := worker.Cluster.ApplyKustomization(ctx, "../../../config/"+folder); err != nil {
-			return err
-		}
-	}
-	account := types.NamespacedName{Namespace: "trainyard-system", Name: "trainyard-hub"}
-	kubeconfig, err := worker.Cluster.ServiceAccountKubeconfig(ctx, account, time.Hour)
-	if err != nil {
-		return err
-	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		return err
-	}
-	if s.Fleet, err = s.StartFleet(remote.Options{Scheme: s.Scheme}); err != nil {
-		return err
-	}
-	s.Fleet.Ensure(workerName, remote.Credentials{Config: config, Fingerprint: "hub"}, worker.ID)
-	worker.Connection, _ = s.Fleet.Get(workerName)
-	return nil
-}
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
