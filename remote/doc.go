@@ -77,5 +77,5 @@
 // pool.mu the open connections, silence.mu what has answered, subscription.mu the changes to report, and meter.mu
 // whether series may be written. informer.mu guards the handlers of an informer. The fields under a lock are in a struct
 // named locked. Fleet.mu is taken before the other locks, and the others one at a time. Code under a lock does no I/O and
-// calls no callbacks, but for the handlers that are called under informer.mu.
+// calls no callbacks. Only the handlers of an informer are called under a lock, informer.mu.
 package remote
