@@ -141,7 +141,7 @@ func (w *wiring) dependencyControllers() []perworker.Kind[*remote.Cluster] {
 		return nil
 	}
 	return []perworker.Kind[*remote.Cluster]{{
-		Name: dependenciesName, Concurrency: 1, Apart: true, Source: endsOfCopies,
+		Name: dependenciesName, Concurrency: 1, Apart: true, Sources: events(endsOfCopies),
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			reconciler := dependencies.NewReconciler(dependencies.Options{
 				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), Hub: w.mgr.GetClient(),
@@ -179,7 +179,7 @@ func (w *wiring) enqueueRecorded(ctx context.Context, worker v1alpha1.ClusterNam
 }
 
 // endsOfCopies is a source of the namespaces of copies that end or go, and that name dependencies.
-func endsOfCopies(_ v1alpha1.ClusterName, copies cache.Cache) source.Source {
+func endsOfCopies(copies cache.Cache) source.Source {
 	names := func(object client.Object) bool { return object.GetAnnotations()[v1alpha1.AnnotationDependencies] != "" }
 	ended := func(object client.Object) bool {
 		copy, ok := object.(*unstructured.Unstructured)

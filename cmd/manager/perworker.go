@@ -32,7 +32,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	kinds := []perworker.Kind[*remote.Cluster]{w.pinControllers(), {
 		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency + spareMirrors,
-		Source:      events(mirror.JobSetEvents),
+		Sources:     events(mirror.JobSetEvents),
 		New:         w.newMirror,
 		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (bool, error) {
 			return garbagecollection.Sweep(ctx, w.collection(worker, connection))
@@ -40,7 +40,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	}, {
 		Name:        "executionlease",
 		Concurrency: 1,
-		Source:      events(w.leases.Events),
+		Sources:     events(w.leases.Events),
 		Apart:       true,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return w.leases.For(worker, connection), nil
@@ -51,7 +51,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 		kinds = append(kinds, perworker.Kind[*remote.Cluster]{
 			Name:        nomination.Name,
 			Concurrency: 1,
-			Source:      events(nomination.CloneEvents),
+			Sources:     events(nomination.CloneEvents),
 			Apart:       true,
 			New: func(context.Context, v1alpha1.ClusterName, *remote.Cluster, func() bool) (reconcile.Reconciler, error) {
 				return w.nominator.Clones(), nil
@@ -62,8 +62,8 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 }
 
 // events are a source that is the same for all workers.
-func events(of func(cache.Cache) source.Source) func(v1alpha1.ClusterName, cache.Cache) source.Source {
-	return func(_ v1alpha1.ClusterName, from cache.Cache) source.Source { return of(from) }
+func events(of func(cache.Cache) source.Source) func(v1alpha1.ClusterName, cache.Cache) []source.Source {
+	return func(_ v1alpha1.ClusterName, from cache.Cache) []source.Source { return []source.Source{of(from)} }
 }
 
 // runtimeControllers are the controllers that compare the runtimes of workers with the hub's.
@@ -72,7 +72,7 @@ func (w *wiring) runtimeControllers() perworker.Kind[*remote.Cluster] {
 	return perworker.Kind[*remote.Cluster]{
 		Name:        drift.Name,
 		Concurrency: 1,
-		Source:      w.runtimes.States.Events,
+		Sources:     w.runtimes.States.Events,
 		Apart:       true,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return drift.NewReconciler(drift.Options{

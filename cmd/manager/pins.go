@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/pins"
@@ -23,7 +24,7 @@ import (
 // Reconciler.
 func (w *wiring) pinControllers() perworker.Kind[*remote.Cluster] {
 	return perworker.Kind[*remote.Cluster]{
-		Name: pins.Name, Concurrency: 1, Apart: true, Source: events(pins.Events),
+		Name: pins.Name, Concurrency: 1, Apart: true, Sources: func(_ v1alpha1.ClusterName, from cache.Cache) []source.Source { return pins.Events(from) },
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			reconciler := pins.NewReconciler(pins.Options{
 				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), Hub: w.mgr.GetClient(),

@@ -163,7 +163,9 @@ func (s *scene) run(t *testing.T) *keyring {
 	mgr := s.NewManager(t, s.Hub.Cluster.Config)
 	set := perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true,
-		Source: func(_ v1alpha1.ClusterName, of cache.Cache) source.Source { return s.answerer.Events(of) },
+		Sources: func(_ v1alpha1.ClusterName, of cache.Cache) []source.Source {
+			return []source.Source{s.answerer.Events(of)}
+		},
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			keys.Reconciler = s.answerer.For(worker, connection)
 			return keys, nil

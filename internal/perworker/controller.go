@@ -64,8 +64,8 @@ func newInstance[C Connection](
 	if !kind.Apart {
 		i.sources = append(i.sources, source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{}))
 	}
-	if kind.Source != nil {
-		i.sources = append(i.sources, kind.Source(worker, connection.Cache()))
+	if kind.Sources != nil {
+		i.sources = append(i.sources, kind.Sources(worker, connection.Cache())...)
 	}
 	return i, nil
 }

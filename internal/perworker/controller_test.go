@@ -222,17 +222,17 @@ func served(t *testing.T, name, controller string) float64 {
 func TestKeysOfEndedControllersDoNotWait(t *testing.T) {
 	job := types.NamespacedName{Name: "job"}
 	tests := map[string]struct {
-		reason string
-		source func(v1alpha1.ClusterName, cache.Cache) source.Source
+		reason  string
+		sources func(v1alpha1.ClusterName, cache.Cache) []source.Source
 	}{
 		"CameAgain": {reason: "A key that came while it was reconciled is in the queue again when the controller has ended."},
 		"SourceFailed": {
 			reason: "A controller whose source fails takes no key.",
-			source: func(v1alpha1.ClusterName, cache.Cache) source.Source {
-				return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			sources: func(v1alpha1.ClusterName, cache.Cache) []source.Source {
+				return []source.Source{source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 					queue.Add(reconcile.Request{NamespacedName: job})
 					return errors.New("the connection has ended")
-				})
+				})}
 			},
 		},
 	}
@@ -245,7 +245,7 @@ func TestKeysOfEndedControllersDoNotWait(t *testing.T) {
 					return reconcile.Result{}, nil
 				})
 				set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
-					Name: name, Concurrency: 2, Apart: true, Source: test.source,
+					Name: name, Concurrency: 2, Apart: true, Sources: test.sources,
 					New: func(context.Context, v1alpha1.ClusterName, *link, func() bool) (reconcile.Reconciler, error) {
 						return hangs, nil
 					},

@@ -43,9 +43,9 @@ type Kind[C Connection] struct {
 	// swept is true if the worker is connected and has been swept for this connection: before that nothing may be created
 	// there.
 	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C, swept func() bool) (reconcile.Reconciler, error)
-	// Source gives keys from a worker's cache in addition to the keys of copies. Nil: there are none.
-	Source func(worker v1alpha1.ClusterName, of cache.Cache) source.Source
-	// Apart is for controllers whose keys are not jobs. They get only the keys of Source and Enqueue.
+	// Sources give keys from a worker's cache in addition to the keys of copies. Nil: there are none.
+	Sources func(worker v1alpha1.ClusterName, of cache.Cache) []source.Source
+	// Apart is for controllers whose keys are not jobs. They get only the keys of Sources and Enqueue.
 	Apart bool
 	// Sweep does what must be done on a worker after each new connection, before anything is created there. The sweeper's
 	// goroutine calls it, and retries it after a back-off. refused: the worker refuses the sweep. The controllers then get

@@ -5,7 +5,6 @@ package drift
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -31,7 +30,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Events gives the keys of the runtimes in a worker's cache, and an empty key when all have come. It notes a change of a
 // runtime before anybody can decide by what was known before.
-func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) source.Source {
+func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) []source.Source {
 	see := func(object client.Object, queue requestQueue) {
 		if s.isOwn(object) && object.GetLabels()[v1alpha1.LabelPinned] != "" {
 			return // The hub has no runtime of this name, and no job asks for it by its name.
@@ -51,13 +50,17 @@ func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) source.Source
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
 		},
 	}
-	var both sources
+	var all []source.Source
 	for _, kind := range []string{trainer.ClusterTrainingRuntimeKind, trainer.TrainingRuntimeKind} {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(kind))
-		both = append(both, source.Kind[client.Object](of, object, events))
+		all = append(all, source.Kind[client.Object](of, object, events))
 	}
-	return both
+	// The controller takes the first key when all sources have given what there was at the start.
+	return append(all, source.Func(func(_ context.Context, queue requestQueue) error {
+		queue.Add(reconcile.Request{})
+		return nil
+	}))
 }
 
 // marksOf are what the manager says on a runtime that it has made.
@@ -66,29 +69,6 @@ func marksOf(object client.Object) map[string]string {
 		v1alpha1.LabelPropagatedBy: object.GetLabels()[v1alpha1.LabelPropagatedBy],
 		v1alpha1.AnnotationSource:  object.GetAnnotations()[v1alpha1.AnnotationSource],
 	}
-}
-
-// sources are several sources of one controller, and an empty key. The controller takes the first key when all sources
-// have given what there was at the start.
-type sources []source.SyncingSource
-
-// Start implements source.Source.
-func (s sources) Start(ctx context.Context, queue requestQueue) error {
-	var err error
-	for _, each := range s {
-		err = errors.Join(err, each.Start(ctx, queue))
-	}
-	queue.Add(reconcile.Request{})
-	return err
-}
-
-// WaitForSync implements source.SyncingSource.
-func (s sources) WaitForSync(ctx context.Context) error {
-	var err error
-	for _, each := range s {
-		err = errors.Join(err, each.WaitForSync(ctx))
-	}
-	return err
 }
 
 // Hub looks at workers again when a runtime of the hub changes.

@@ -63,7 +63,7 @@ func newHub(s *stage.Stage) hub {
 	h.watch = &drift.Hub{Cache: s.Cache, States: h.States}
 	all := drift.NewShared(h.States, s.Hub.Admin)
 	h.set = perworker.NewSet(s.Cache, logr.Discard(), perworker.Kind[*remote.Cluster]{
-		Name: drift.Name, Concurrency: 1, Apart: true, Source: h.States.Events,
+		Name: drift.Name, Concurrency: 1, Apart: true, Sources: h.States.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster, _ func() bool) (reconcile.Reconciler, error) {
 			return drift.NewReconciler(drift.Options{
 				Cluster: worker, Hub: s.Cached, Worker: connection, Cache: connection.Cache(),

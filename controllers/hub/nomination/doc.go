@@ -10,7 +10,7 @@
 //
 //	reconciler := nomination.NewReconciler(options)
 //	reconciler.Add(manager)
-//	perworker.Kind{Source: func(...) { return nomination.CloneEvents(cache) }, New: func(...) { return reconciler.Clones(), nil }, Apart: true}
+//	perworker.Kind{Sources: func(...) { return []source.Source{nomination.CloneEvents(cache)} }, New: func(...) { return reconciler.Clones(), nil }, Apart: true}
 //
 // # What it does with a Workload
 //

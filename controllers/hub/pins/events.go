@@ -5,14 +5,12 @@ package pins
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -29,7 +27,7 @@ import (
 const Name = "pins"
 
 // Events gives the namespaces of pinned runtimes in a worker's cache, and of copies that go and name one.
-func Events(of cache.Cache) source.Source {
+func Events(of cache.Cache) []source.Source {
 	runtime := &metav1.PartialObjectMetadata{}
 	runtime.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
 	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
@@ -43,23 +41,10 @@ func Events(of cache.Cache) source.Source {
 			return e.Object.GetAnnotations()[v1alpha1.AnnotationPinnedRuntime] != ""
 		},
 	}
-	return both{
+	return []source.Source{
 		source.Kind[client.Object](of, runtime, namespace, pinned),
 		source.Kind[client.Object](of, trainjobs.New(), namespace, gone),
 	}
-}
-
-// both are two sources of one controller.
-type both [2]source.SyncingSource
-
-// Start implements source.Source.
-func (b both) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	return errors.Join(b[0].Start(ctx, queue), b[1].Start(ctx, queue))
-}
-
-// WaitForSync implements source.SyncingSource.
-func (b both) WaitForSync(ctx context.Context) error {
-	return errors.Join(b[0].WaitForSync(ctx), b[1].WaitForSync(ctx))
 }
 
 // Namespaces returns the namespaces of the pinned runtimes in a worker's cache.
