@@ -4,7 +4,6 @@
 package clusters
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -151,20 +149,4 @@ func removeOld(dir string) error {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// deleteKey deletes a key from etcd, with etcd's JSON API. It fails if there is no such key.
-func (c *Cluster) deleteKey(ctx context.Context, key string) error {
-	body, err := json.Marshal(map[string][]byte{"key": []byte(key)})
-	if err != nil {
-		return err
-	}
-	answer, err := c.askEtcd(ctx, http.MethodPost, "/v3/kv/deleterange", body)
-	if err != nil {
-		return fmt.Errorf("delete %s from etcd: %w", key, err)
-	}
-	if !bytes.Contains(answer, []byte(`"deleted":"1"`)) {
-		return fmt.Errorf("delete %s from etcd: it answers %s", key, answer)
-	}
-	return nil
 }

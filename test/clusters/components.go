@@ -4,13 +4,9 @@
 package clusters
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,42 +210,6 @@ func (c *Cluster) Restore(ctx context.Context, dir string) error {
 		return err
 	}
 	return local.startControllers()
-}
-
-// EtcdMetrics returns etcd's metrics in the text format of Prometheus. The API server's metrics do not have all of
-// them.
-func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
-	metrics, err := c.askEtcd(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %w", c.Name, err)
-	}
-	return metrics, nil
-}
-
-// askEtcd sends a request to etcd, and returns the body of the answer.
-func (c *Cluster) askEtcd(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	local, err := c.local()
-	if err != nil {
-		return nil, err
-	}
-	socket := filepath.Join(local.options.Dir, etcdSocketFile)
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, method, "http://etcd"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, errors.New(response.Status)
-	}
-	return io.ReadAll(response.Body)
 }
 
 // local is the cluster's control plane where that is made of processes.

@@ -158,16 +158,16 @@ func (k *Kueue) Labels() []map[string]string {
 	return all
 }
 
-// RecordPath is where the Workloads are.
-func (k *Kueue) RecordPath(namespace string) string {
-	return "/apis/" + kueue.APIVersion + "/namespaces/" + namespace + "/workloads"
-}
-
 // Pause takes the hub's webhooks away: they refuse everything while nobody answers.
 func (k *Kueue) Pause(ctx context.Context) error { return k.managers[0].RemoveWebhooks(ctx) }
 
 // Resume brings the webhooks back. The manager completes them when it starts.
 func (k *Kueue) Resume(ctx context.Context) error { return k.managers[0].Install(ctx) }
+
+// RecordKeys is where etcd has the Workloads.
+func (k *Kueue) RecordKeys(namespace string) string {
+	return "/registry/kueue.x-k8s.io/workloads/" + namespace + "/"
+}
 
 func object(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	o := kueue.Object(kind, "", name)

@@ -233,13 +233,7 @@ func (t *Trainyard) Pprof() string { return t.pprof }
 // Labels of the jobs: none.
 func (t *Trainyard) Labels() []map[string]string { return []map[string]string{nil} }
 
-// RecordPath is where the Dispatches are.
-func (t *Trainyard) RecordPath(namespace string) string {
-	return "/apis/" + v1alpha1.GroupVersion.String() + "/namespaces/" + namespace + "/dispatches"
+// RecordKeys is where etcd has the Dispatches.
+func (t *Trainyard) RecordKeys(namespace string) string {
+	return "/registry/" + v1alpha1.GroupVersion.Group + "/dispatches/" + namespace + "/"
 }
-
-// Pause does nothing: a hub takes jobs while the manager does not run.
-func (t *Trainyard) Pause(context.Context) error { return nil }
-
-// Resume does nothing.
-func (t *Trainyard) Resume(context.Context) error { return nil }
