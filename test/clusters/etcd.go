@@ -48,8 +48,7 @@ func (c *Cluster) Keys(ctx context.Context, prefix string) ([]KeyValue, error) {
 	return all, nil
 }
 
-// WriteKeys writes to etcd what the API server then serves, a hundred times as fast as by its API. Nothing is checked,
-// and no webhook hears of it.
+// WriteKeys writes to etcd what the API server then serves. Nothing is checked, and no webhook hears of it.
 func (c *Cluster) WriteKeys(ctx context.Context, all []KeyValue) error {
 	for some := range slices.Chunk(all, keysOfTransaction) {
 		var puts []any

@@ -73,9 +73,25 @@ func Names(prefix string, count int) []string {
 	return names
 }
 
-// Burst creates jobs as fast as the hub takes them.
+// Burst creates jobs as fast as the hub takes them, as many at a time as there are users. After an error it begins no
+// more.
 func (l *Load) Burst(ctx context.Context, names []string) error {
-	return Parallel(names, func(name string) error { return l.Create(ctx, name) })
+	var group errgroup.Group
+	var failed atomic.Bool
+	group.SetLimit(users)
+	for _, name := range names {
+		if failed.Load() {
+			break
+		}
+		group.Go(func() error {
+			err := l.Create(ctx, name)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // Steadily creates jobs at a rate, per second, whatever happens to them.
@@ -93,24 +109,4 @@ func (l *Load) Steadily(ctx context.Context, names []string, rate float64) error
 		}
 	}
 	return nil
-}
-
-// Parallel calls f for each name, as many at a time as there are users. After an error it begins no more calls.
-func Parallel(names []string, f func(name string) error) error {
-	var group errgroup.Group
-	var failed atomic.Bool
-	group.SetLimit(users)
-	for _, name := range names {
-		if failed.Load() {
-			break
-		}
-		group.Go(func() error {
-			err := f(name)
-			if err != nil {
-				failed.Store(true)
-			}
-			return err
-		})
-	}
-	return group.Wait()
 }

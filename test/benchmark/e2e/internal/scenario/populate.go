@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/clusters"
 )
@@ -67,11 +68,7 @@ func (t *template) add(ctx context.Context, hub *clusters.Cluster, prefix string
 	if i < 0 {
 		return fmt.Errorf("no object of the job %s below %s", templateName, prefix)
 	}
-	var object struct {
-		Metadata struct {
-			UID string `json:"uid"`
-		} `json:"metadata"`
-	}
+	var object api.Job
 	if err := json.Unmarshal(all[i].Value, &object); err != nil {
 		return fmt.Errorf("read %s: %w", all[i].Key, err)
 	}
@@ -96,7 +93,7 @@ func (t *template) as(name string) []clusters.KeyValue {
 
 // populate makes finished jobs from one number to another.
 func (w *World) populate(ctx context.Context, t *template, from, to int) error {
-	for names := range slices.Chunk(finishedNames(from, to), 1000) {
+	for names := range slices.Chunk(finishedNames(from, to), 1000) { // Bounds the memory of what is being written.
 		var all []clusters.KeyValue
 		for _, name := range names {
 			all = append(all, t.as(name)...)
