@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,9 @@ var controllers = []string{
 
 // lessGarbageCollection trades memory for CPU time: a part lives for minutes, and its start makes much garbage. Near
 // the limit garbage is collected as often as necessary.
-var lessGarbageCollection = []string{"GOGC=400", "GOMEMLIMIT=512MiB"}
+func lessGarbageCollection(o Options) []string {
+	return []string{"GOGC=400", "GOMEMLIMIT=" + cmp.Or(o.MemoryLimit, "512MiB")}
+}
 
 func componentKubeconfig(part string) string { return part + ".kubeconfig" }
 

@@ -158,7 +158,7 @@ func (p *processes) startClient(part string, args []string) error {
 
 func (p *processes) startPart(part string, args []string) (*Process, error) {
 	path, args := p.programs.command(part, args)
-	c := command{name: part, dir: p.options.Dir, path: path, args: args, env: lessGarbageCollection}
+	c := command{name: part, dir: p.options.Dir, path: path, args: args, env: lessGarbageCollection(p.options)}
 	if p.programs.release != nil {
 		c.runner = runner(p.options.BinDir)
 	}

@@ -98,6 +98,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		switch {
 		case i < 0:
 			c.APIServerArgs = o.HubArgs
+			c.MemoryLimit = "8GiB" // The hub has 50,000 finished jobs and more.
 			c.CRDs = append(slices.Clone(shared), filepath.Join(o.Version.Root, clusters.HubCRDs.Path))
 		case o.Agents > 0:
 			c.CRDs = append(slices.Clone(shared), filepath.Join(o.Version.Root, clusters.WorkerCRDs.Path))

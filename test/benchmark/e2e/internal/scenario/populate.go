@@ -6,11 +6,16 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
@@ -101,6 +106,32 @@ func (w *World) populate(ctx context.Context, t *template, from, to int) error {
 		if err := w.Fleet.Hub.Cluster.WriteKeys(ctx, all); err != nil {
 			return err
 		}
+		// The API server reads what is written much more slowly. What is measured next must not wait for it.
+		for _, last := range all[len(all)-len(t.objects):] {
+			if err := w.awaitServed(ctx, last); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// awaitServed returns when the API server's cache has an object that was written to etcd.
+func (w *World) awaitServed(ctx context.Context, kv clusters.KeyValue) error {
+	var object metav1.TypeMeta
+	if err := json.Unmarshal(kv.Value, &object); err != nil {
+		return fmt.Errorf("read %s: %w", kv.Key, err)
+	}
+	// The key is /registry/GROUP/RESOURCE/NAMESPACE/NAME.
+	parts := strings.Split(kv.Key, "/")
+	resource, namespace, name := parts[3], parts[4], parts[5]
+	// Version 0 asks for what the cache has.
+	path := fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s?resourceVersion=0", object.APIVersion, namespace, resource, name)
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		_, err := w.Fleet.Hub.API.Do(ctx, http.MethodGet, path, "", nil)
+		if answer := (*api.Error)(nil); errors.As(err, &answer) && answer.Code == http.StatusNotFound {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
