@@ -109,11 +109,15 @@ func refused(err error) (dispatch.Comparison, error) {
 	return dispatch.Comparison{State: v1alpha1.RuntimeUnknown, Message: dispatch.Cut(words)}, nil
 }
 
-// isDemand matches the paths on which a demand depends: how many pods there are, what they request, and on which nodes
-// they run; and the paths of objects that have such fields.
+// isDemand matches the paths on which a demand depends: how many pods there are, what they request, on which nodes they
+// run, how long they may take to stop, and the names by which a TrainJob finds replicated jobs and containers; and the
+// paths of objects that have such fields.
 var isDemand = regexp.MustCompile(`^spec\.mlPolicy($|[.\[])|` +
 	`(^|\.)(spec|template|replicatedJobs(\[\d+\])?|containers(\[\d+\])?|initContainers(\[\d+\])?)$|` +
-	`\.(replicas|parallelism|completions|dependsOn|nodeSelector|tolerations|affinity|resources|resourceClaims|runtimeClassName|ports)($|[.\[])`)
+	`\.(replicatedJobs|containers|initContainers)\[\d+\]\.name$|\.initContainers\[\d+\]\.restartPolicy$|` +
+	`\.replicatedJobs\[\d+\]\.template\.metadata(\.labels(\['trainer\.kubeflow\.org/trainjob-ancestor-step'\])?)?$|` +
+	`\.(replicas|parallelism|completions|dependsOn|nodeSelector|tolerations|affinity|resources|resourceClaims|runtimeClassName|ports|` +
+	`hostNetwork|overhead|terminationGracePeriodSeconds)($|[.\[])`)
 
 // differing returns a comparison with as many paths as a status takes.
 func differing(state v1alpha1.RuntimeState, paths []string) dispatch.Comparison {
