@@ -231,13 +231,10 @@ func (f *filters) choose(w *Worker, n *Nodes) choice {
 
 // search returns the search for the job as the worker admits it.
 func (f *filters) search(w *Worker) *domainSearch {
-	at := w.Name
-	if _, changed := f.job.Admitted[at]; !changed {
-		at = "" // All others share one.
-	}
+	at := f.demandOn(w)
 	if f.searches[at] == nil {
 		if f.searches == nil {
-			f.searches = map[v1alpha1.ClusterName]*domainSearch{}
+			f.searches = map[demandKey]*domainSearch{}
 		}
 		f.searches[at] = newDomainSearch(f.job.Topology, f.job.PodSetsOn(w.Name))
 	}

@@ -61,7 +61,7 @@ var filterRows = [...]struct {
 	insufficient: {
 		reason: v1alpha1.ReasonInsufficientResources,
 		message: func(f *filters, w *Worker) string {
-			message := f.lack(w)
+			message := f.lack(w) + f.ownNote(w)
 			if _, changed := f.job.Admitted[w.Name]; changed {
 				message += "; the pods are counted as the worker's admission makes them"
 			}
@@ -81,7 +81,7 @@ var filterRows = [...]struct {
 	fieldUnknown:  {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
 	runtimeDiffers: {
 		reason: v1alpha1.ReasonRuntimeDiffers, remedy: ChangedWorker,
-		message: func(f *filters, w *Worker) string { return w.Runtimes.objection(f.job.RequiredRuntime) },
+		message: (*filters).runtimeObjection,
 	},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
@@ -135,12 +135,12 @@ func RemedyOf(reason string) Remedy {
 
 // filters are the filters of one job, ready to check workers.
 type filters struct {
-	job      Job
-	gang     *gang                          // Use gangOn.
-	admitted map[v1alpha1.ClusterName]*gang // Those of job.Admitted that were asked for.
+	job   Job
+	gang  *gang               // Use gangOn.
+	gangs map[demandKey]*gang // Those of job.Own and job.Admitted that were asked for.
 	// Of a job with a topology: where it would be on the workers that fits was asked of, and what searches there.
 	choices  map[v1alpha1.ClusterName]*choice
-	searches map[v1alpha1.ClusterName]*domainSearch
+	searches map[demandKey]*domainSearch
 	// expansions are the nodes that workers would add for the job. Use expansionOn.
 	expansions map[v1alpha1.ClusterName]*expansion
 	policy     *Policy
@@ -191,17 +191,30 @@ func (f *filters) gangOn(w *Worker) *gang {
 
 // wholeGang is the gang as the worker admits it, anywhere on its nodes.
 func (f *filters) wholeGang(w *Worker) *gang {
-	podSets, changed := f.job.Admitted[w.Name]
-	if !changed {
+	key := f.demandOn(w)
+	if key == (demandKey{}) {
 		return f.gang
 	}
-	if f.admitted == nil {
-		f.admitted = map[v1alpha1.ClusterName]*gang{}
+	if f.gangs == nil {
+		f.gangs = map[demandKey]*gang{}
 	}
-	if f.admitted[w.Name] == nil {
-		f.admitted[w.Name] = newGang(podSets)
+	if f.gangs[key] == nil {
+		f.gangs[key] = newGang(f.job.PodSetsOn(w.Name))
 	}
-	return f.admitted[w.Name]
+	return f.gangs[key]
+}
+
+// demandKey is equal for workers on which the job has the same demand.
+type demandKey struct {
+	admitted v1alpha1.ClusterName // The worker has a demand of its own.
+	own      *Variant             // The worker's runtime makes the pods.
+}
+
+func (f *filters) demandOn(w *Worker) demandKey {
+	if _, changed := f.job.Admitted[w.Name]; changed {
+		return demandKey{admitted: w.Name}
+	}
+	return demandKey{own: f.job.Own.On(w.Name)}
 }
 
 // check runs the filters, the cheap ones first.
@@ -277,13 +290,13 @@ func (f *filters) open(w *Worker) filterResult {
 		return awayFromHome
 	case len(unlisted(w.Data, f.job.Data.required())) > 0:
 		return dataElsewhere
-	case f.job.Grace != nil && f.isUnfenceable(w):
+	case f.isUnfenceable(w):
 		return unfenceable
 	}
 	if len(f.unknownOfJob(w)) > 0 || len(f.unknownOfRuntime(w)) > 0 {
 		return fieldUnknown
 	}
-	if w.Runtimes.objection(f.job.RequiredRuntime) != "" {
+	if f.runtimeObjection(w) != "" {
 		return runtimeDiffers
 	}
 	if len(f.job.Excluded) > 0 {
@@ -297,6 +310,7 @@ func (f *filters) open(w *Worker) filterResult {
 // isUnfenceable says whether the worker's agent would have to shorten the grace period that the policy gives pods. A job
 // with a Claim is not fenced.
 func (f *filters) isUnfenceable(w *Worker) bool {
-	return f.job.Claim == "" && f.policy.Rules().Failover == v1alpha1.FailoverFenced && w.LongestGrace > 0 &&
-		time.Duration(f.job.Grace.Seconds)*time.Second > w.LongestGrace
+	grace := f.job.GraceOn(w.Name)
+	return grace != nil && f.job.Claim == "" && f.policy.Rules().Failover == v1alpha1.FailoverFenced && w.LongestGrace > 0 &&
+		time.Duration(grace.Seconds)*time.Second > w.LongestGrace
 }

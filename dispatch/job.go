@@ -40,11 +40,14 @@ type Job struct {
 	Nominated bool
 	// AddNodes is what the policy of the job says. Empty: AddNodesLast.
 	AddNodes v1alpha1.AddNodes
-	// PodSets are the demand of the job, as the runtime says it.
+	// PodSets are the demand of the job, as the hub's runtime says it. Use PodSetsOn.
 	PodSets []v1alpha1.PodSet
-	// Admitted is the demand on workers whose admission changes it. Use PodSetsOn.
+	// Own is the demand on workers whose own runtime makes other pods. Nil: there are none.
+	Own *OwnDemand `json:",omitempty"`
+	// Admitted is the demand on workers whose admission changes it.
 	Admitted map[v1alpha1.ClusterName][]v1alpha1.PodSet
 	// Grace is the grace period that the policy's checkpoint gives pods of the job, nil if it gives none. PodSets have it.
+	// Use GraceOn.
 	Grace *v1alpha1.PodGrace
 	// Claim is the PersistentVolumeClaim in which the job saves its checkpoints, empty if it uses none, and Home the worker
 	// that has the checkpoint: the job ran there. Empty: it did not run yet.
@@ -73,7 +76,23 @@ func (j *Job) PodSetsOn(worker v1alpha1.ClusterName) []v1alpha1.PodSet {
 	if podSets, changed := j.Admitted[worker]; changed {
 		return podSets
 	}
+	return j.AssumedOn(worker)
+}
+
+// AssumedOn is the demand of the job on a worker without what the worker's admission changes.
+func (j *Job) AssumedOn(worker v1alpha1.ClusterName) []v1alpha1.PodSet {
+	if own := j.Own.On(worker); own != nil && own.Fault == "" {
+		return own.PodSets
+	}
 	return j.PodSets
+}
+
+// GraceOn is the grace period that the policy's checkpoint gives pods of the job on a worker, nil if it gives none.
+func (j *Job) GraceOn(worker v1alpha1.ClusterName) *v1alpha1.PodGrace {
+	if own := j.Own.On(worker); own != nil && own.Fault == "" {
+		return own.Grace
+	}
+	return j.Grace
 }
 
 // Admit sets the demand of the job on a worker whose admission changes it.

@@ -256,7 +256,7 @@ func TestJobOf(t *testing.T) {
 		UID: "uid", Name: "llm", Namespace: "team",
 		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 	}
-	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Admitted", "Grace", "Claim", "Home", "Data", "Topology", "Previous", "Excluded", "Fields", "Runtime", "RequiredRuntime", "PinsRuntime"}
+	added := []string{"Priority", "WorkerQueue", "AddNodes", "QueuedOnHub", "Nominated", "PodSets", "Own", "Admitted", "Grace", "Claim", "Home", "Data", "Topology", "Previous", "Excluded", "Fields", "Runtime", "RequiredRuntime", "PinsRuntime"}
 	if missing := unset(JobOf(object, map[string]string{"e": "f"}), added...); len(missing) > 0 {
 		t.Errorf("JobOf does not fill in %v: fill it in, or name it in this test if it is not in the object", missing)
 	}

@@ -5,6 +5,8 @@ package dispatch
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,12 +41,46 @@ type Comparison struct {
 	Foreign bool
 	// Outdated: the manager has made the worker's runtime from an earlier version of the hub's, and may replace it.
 	Outdated bool
-	// Demand: they differ in something on which the demand of a job depends, so the hub counts pods that will not be.
+	// Demand: they differ in something on which the demand of a job depends. So the worker may make other pods.
 	Demand bool
 	// Paths are the fields that differ, sorted, at most v1alpha1.MaxRuntimePaths. Message has the worker's words, or says
 	// how many paths there are.
 	Paths   []string
 	Message string
+	// Own is the spec of the worker's runtime if it may make other pods than the hub's. While a new version of the worker's
+	// runtime is being compared, it is the spec of the version before. Nil: the hub's runtime counts.
+	Own *RuntimeSpec
+	// Assumed says why the hub's runtime counts although the worker's may make other pods. Empty: it makes no others, or Own
+	// has it.
+	Assumed string
+}
+
+// demandPaths match the paths on which a demand depends: how many pods there are, what they request, on which nodes they
+// run, how long they may take to stop, and the names by which a TrainJob finds replicated jobs and containers; and the
+// paths of objects that have such fields.
+var demandPaths = regexp.MustCompile(`^spec\.mlPolicy($|[.\[])|` +
+	`(^|\.)(spec|template|replicatedJobs(\[\d+\])?|containers(\[\d+\])?|initContainers(\[\d+\])?)$|` +
+	`\.(replicatedJobs|containers|initContainers)\[\d+\]\.name$|\.initContainers\[\d+\]\.restartPolicy$|` +
+	`\.replicatedJobs\[\d+\]\.template\.metadata(\.labels(\['trainer\.kubeflow\.org/trainjob-ancestor-step'\])?)?$|` +
+	`\.(replicas|parallelism|completions|dependsOn|nodeSelector|tolerations|affinity|resources|resourceClaims|runtimeClassName|ports|` +
+	`hostNetwork|overhead|terminationGracePeriodSeconds)($|[.\[])`)
+
+// ChangesDemand says whether a demand depends on a field of a runtime, given as a path like spec.mlPolicy.numNodes.
+func ChangesDemand(path string) bool { return demandPaths.MatchString(path) }
+
+// RuntimeSpec is the spec of a runtime. It does not change.
+type RuntimeSpec struct {
+	// Digest is equal for specs that are equal.
+	Digest string
+	// JSON is the spec.
+	JSON []byte
+}
+
+// OwnRuntimes are the runtimes of one kind, namespace and name on all workers on which they may make other pods than the
+// hub's. An OwnRuntimes does not change. Nil: there is no such worker.
+type OwnRuntimes struct {
+	// On has the comparison by worker. Each has Own.
+	On map[v1alpha1.ClusterName]Comparison
 }
 
 // Difference says in words what is known of a difference, empty if the runtimes are equal.
@@ -91,6 +127,8 @@ func reportedRuntimes(status []v1alpha1.WorkerRuntime) *Runtimes {
 		runtime := &status[i]
 		reported.compared[types.NamespacedName{Namespace: runtime.Namespace, Name: runtime.Name}] = Comparison{
 			State: runtime.State, Paths: runtime.Paths, Message: runtime.Message,
+			// Of many paths the status has the first ones.
+			Demand: slices.ContainsFunc(runtime.Paths, ChangesDemand) || len(runtime.Paths) == v1alpha1.MaxRuntimePaths,
 		}
 	}
 	return reported

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // With spec.runtime: Same a worker takes a job only if its runtime is known to be the hub's in the version that was
@@ -93,5 +94,31 @@ func TestDecideByRuntime(t *testing.T) {
 	job.RequiredRuntime = nil
 	if got := Decide(job, nil, workers[:1]); got.Cluster != "east" {
 		t.Errorf("a job that takes any runtime waits: %s", got.Message)
+	}
+}
+
+// A demand depends on how many pods there are, what they request and where they may run, and not on what runs in them.
+func TestDemandPaths(t *testing.T) {
+	const (
+		job = "spec.template.spec.replicatedJobs[0].template"
+		pod = job + ".spec.template.spec"
+	)
+	for path, want := range map[string]bool{
+		"spec": true, "spec.template": true, "spec.mlPolicy": true, "spec.mlPolicy.numNodes": true, "spec.mlPolicy.mpi.numProcPerNode": true,
+		"spec.podGroupPolicy": false, "spec.template.spec.replicatedJobs": true, "spec.template.spec.replicatedJobs[1]": true,
+		"spec.template.spec.replicatedJobs[0].replicas": true, "spec.template.spec.replicatedJobs[0].name": true,
+		"spec.template.spec.replicatedJobs[0].dependsOn[0].status": true, "spec.template.spec.network": false,
+		"spec.template.spec.replicatedJobs[0].template.spec.parallelism": true, "spec.template.spec.replicatedJobs[0].template.spec.backoffLimit": false,
+		pod: true, pod + ".nodeSelector": true, pod + ".nodeSelector['a/b']": true, pod + ".tolerations[0].key": true, pod + ".affinity.nodeAffinity": true,
+		pod + ".containers[1]": true, pod + ".initContainers": true, pod + ".containers[0].resources.requests['nvidia.com/gpu']": true,
+		pod + ".containers[0].ports[0].hostPort": true, pod + ".containers[0].image": false, pod + ".containers[0].env[0].value": false,
+		pod + ".volumes[0].name": false, pod + ".runtimeClassName": true, "spec.template.spec.replicatedJobs[0].template.metadata.labels.spec": true,
+		pod + ".containers[0].name": true, pod + ".initContainers[0].name": true, pod + ".containers[0].ports[0].name": true,
+		pod + ".containers[0].env[0].name": false, pod + ".initContainers[0].restartPolicy": true, pod + ".restartPolicy": false,
+		pod + ".overhead['cpu']": true, pod + ".hostNetwork": true, pod + ".hostname": false, pod + ".terminationGracePeriodSeconds": true,
+		job + ".metadata": true, job + ".metadata.labels": true, job + ".metadata.labels['trainer.kubeflow.org/trainjob-ancestor-step']": true,
+		job + ".metadata.labels['team']": false, job + ".spec.template.metadata.labels": false,
+	} {
+		check.Equal(t, want, ChangesDemand(path), "whether a demand depends on %s", path)
 	}
 }

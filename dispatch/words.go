@@ -55,7 +55,7 @@ func (f *filters) message(w *Worker, r filterResult) string {
 
 // tooLong says what would be right.
 func (f *filters) tooLong(w *Worker) string {
-	grace := time.Duration(f.job.Grace.Seconds) * time.Second
+	grace := time.Duration(f.job.GraceOn(w.Name).Seconds) * time.Second
 	return fmt.Sprintf("checkpoint.grace of DispatchPolicy %s is %s, and the worker's agent can give pods with failover Fenced %s: "+
 		"let grace be at most that, or spec.failover.fenceAfter of the WorkerCluster at least %s",
 		f.policy.Name, grace, w.LongestGrace.Truncate(time.Second), protocol.ShortestFenceAfter(grace))

@@ -126,7 +126,8 @@ const (
 	// has no runtime of its own instead.
 	ReasonFieldUnknown = "FieldUnknown"
 	// ReasonRuntimeDiffers: the policy wants the hub's runtime (spec.runtime: Same), and the worker has another one under
-	// that name, or it is not known yet whether it has.
+	// that name, or it is not known yet whether it has. Or the policy takes the worker's runtime, and the job cannot run
+	// with that.
 	ReasonRuntimeDiffers = "RuntimeDiffers"
 	// ReasonInsufficientResources: the gang does not fit on what is free on the worker's nodes now.
 	ReasonInsufficientResources = "InsufficientResources"

@@ -118,6 +118,11 @@ type Counted struct {
 	// runtime is "UID.GENERATION" of the TrainingRuntime or ClusterTrainingRuntime that the TrainJob names.
 	// +kubebuilder:validation:MaxLength=128
 	Runtime string `json:"runtime"`
+	// workerRuntime is the digest of the spec of the worker's own runtime, with which the demand was derived. Empty: the
+	// hub's runtime was counted.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	WorkerRuntime string `json:"workerRuntime,omitempty"`
 }
 
 // EvictionReason says why an attempt must end.

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -30,7 +31,13 @@ type minimum struct {
 // minimumOf is what a job needs at least, on whichever worker.
 func minimumOf(job *dispatch.Job) minimum {
 	least := minimumOn(job.PodSets)
-	for _, podSets := range job.Admitted {
+	others := slices.Collect(maps.Values(job.Admitted))
+	for _, own := range job.Own.Variants() {
+		if own.Fault == "" {
+			others = append(others, own.PodSets)
+		}
+	}
+	for _, podSets := range others {
 		on := minimumOn(podSets)
 		if on.request.name != least.request.name {
 			return minimum{}

@@ -113,7 +113,7 @@ func (r *reference) workersFor(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 			empty := f.Empty(workers[i].Name)
 			hold, podSets := workers[i].Nodes.Hold, workers[i].DemandToHold(&holder.Job, empty)
 			if !r.now.Before(holder.Since.Add(2*reserveAfter(holder))) || f.Evicting(holder.UID) == workers[i].Name {
-				hold, podSets = workers[i].Nodes.Close, holder.PodSets
+				hold, podSets = workers[i].Nodes.Close, holder.PodSetsOn(workers[i].Name)
 			}
 			workers[i].Nodes = hold(podSets, empty)
 		}

@@ -4,6 +4,7 @@
 package queue_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,7 +31,7 @@ type step struct {
 
 // kinds has each kind of step as often as it should occur.
 var kinds = strings.Fields("arrive arrive arrive arrive arrive arrive arrive arrive arrive end end end leave vanish vanish vanish cordon ready label node worker " +
-	"exclude age policy wait wait pass pass pass pass pass pass")
+	"exclude age own policy wait wait pass pass pass pass pass pass")
 
 func newSteps(seed uint64, count int) []step {
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -181,7 +182,26 @@ func (w *world) arrive(s step) {
 	if s.c/256%4 == 0 {
 		j.Topology = &dispatch.Topology{Label: "pool", Required: s.c/1024%2 == 0}
 	}
+	if s.c/4096%3 == 0 {
+		j.Own = w.own(s)
+	}
 	w.stand(j)
+}
+
+// own is a demand on workers that have a runtime of their own. One worker cannot run the job with its runtime.
+func (w *world) own(s step) *dispatch.OwnDemand {
+	gpus, count := []int64{1, 2, 4, 8, 0}[s.b/512%5], int32(1+s.b/4096%5)
+	variants := []*dispatch.Variant{{Runtime: "torch", PodSets: podSets(count, gpus, max(1, 4*gpus), "", false)}, {Runtime: "torch", Fault: "none"}}
+	on := map[v1alpha1.ClusterName]*dispatch.Variant{}
+	for i, site := range w.fleet.sites {
+		switch (s.a/64 + uint64(i)) % 8 {
+		case 0, 1, 2:
+			on[site.Name] = variants[0]
+		case 3:
+			on[site.Name] = variants[1]
+		}
+	}
+	return dispatch.NewOwnDemand(on)
 }
 
 func (w *world) stand(j queue.Job) {
@@ -190,7 +210,8 @@ func (w *world) stand(j queue.Job) {
 	if p, _, err := dispatch.SelectPolicy(j.Policies, j.Job); err == nil && p != nil {
 		policy = fmt.Sprint(p.Name, p.Spec)
 	}
-	j.Class = fmt.Sprint(j.PodSets, j.Excluded, policy)
+	own, _ := json.Marshal(j.Own)
+	j.Class = fmt.Sprint(j.PodSets, j.Excluded, policy, string(own))
 	if j.Topology != nil {
 		j.Class += fmt.Sprint(*j.Topology)
 	}
@@ -237,6 +258,11 @@ func (w *world) do(s step) {
 			if s.c%2 == 0 {
 				j.Excluded = nil
 			}
+			w.stand(j)
+		}
+	case "own": // The runtime of some workers has changed.
+		if waits {
+			j.Own = w.own(s)
 			w.stand(j)
 		}
 	case "cordon":

@@ -5,6 +5,8 @@ package drift
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -32,28 +34,58 @@ const maxPath = 256
 func (r *Reconciler) ask(ctx context.Context, onWorker *metav1.PartialObjectMetadata, spec json.RawMessage) (dispatch.Comparison, error) {
 	answer, err := r.dryRun(ctx, onWorker, spec)
 	if err != nil {
-		return refused(err)
+		return r.refused(ctx, onWorker, err)
 	}
 	if answer.GetGeneration() == onWorker.Generation {
 		return dispatch.Comparison{}, nil
 	}
-	reader, err := r.Worker.APIReader()
+	live, err := r.live(ctx, onWorker)
 	if err != nil {
 		return dispatch.Comparison{}, err
-	}
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(onWorker.GroupVersionKind())
-	switch err := reader.Get(ctx, client.ObjectKeyFromObject(onWorker), live); {
-	case client.IgnoreNotFound(err) != nil:
-		return dispatch.Comparison{}, fmt.Errorf("get %s %q of worker %q: %w", onWorker.Kind, onWorker.Name, r.Cluster, err)
-	case err != nil, live.GetResourceVersion() != onWorker.ResourceVersion:
-		return dispatch.Comparison{}, requeue.Outdated("the runtime of the worker has changed")
 	}
 	paths := differences(live.Object["spec"], answer.Object["spec"])
 	if len(paths) == 0 {
 		return dispatch.Comparison{}, nil
 	}
-	return differing(v1alpha1.RuntimeDiffers, paths), nil
+	comparison := differing(v1alpha1.RuntimeDiffers, paths)
+	if comparison.Demand {
+		keep(&comparison, live)
+	}
+	return comparison, nil
+}
+
+// live reads the worker's runtime. It fails with a conflict if that is not the runtime that the cache shows.
+func (r *Reconciler) live(ctx context.Context, onWorker *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
+	reader, err := r.Worker.APIReader()
+	if err != nil {
+		return nil, err
+	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(onWorker.GroupVersionKind())
+	switch err := reader.Get(ctx, client.ObjectKeyFromObject(onWorker), live); {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("get %s %q of worker %q: %w", onWorker.Kind, onWorker.Name, r.Cluster, err)
+	case err != nil, live.GetResourceVersion() != onWorker.ResourceVersion:
+		return nil, requeue.Outdated("the runtime of the worker has changed")
+	}
+	return live, nil
+}
+
+// maxSpec is how many bytes of JSON the spec of a worker's runtime may have that is kept.
+const maxSpec = 64 << 10
+
+// keep keeps the spec of the worker's runtime with a comparison, if it is not too large.
+func keep(comparison *dispatch.Comparison, live *unstructured.Unstructured) {
+	data, err := json.Marshal(live.Object["spec"]) // Maps are encoded in the order of their keys.
+	switch {
+	case err != nil:
+		comparison.Assumed = fmt.Sprintf("its spec cannot be encoded: %v", err)
+	case len(data) > maxSpec:
+		comparison.Assumed = fmt.Sprintf("its spec has %d bytes, and at most %d are looked at", len(data), maxSpec)
+	default:
+		sum := sha256.Sum256(data)
+		comparison.Own = &dispatch.RuntimeSpec{Digest: hex.EncodeToString(sum[:]), JSON: data}
+	}
 }
 
 // dryRun returns what the worker would make of its runtime with another spec. It fails with a conflict if the runtime is
@@ -88,8 +120,25 @@ const noDryRun = "does not support dry run"
 // unknownField finds the fields in the words about a spec that has fields which the worker's CRD does not have.
 var unknownField = regexp.MustCompile(`unknown field "([^"]+)"`)
 
-// refused is what the worker's answer to a dry run says, if it is an answer about the runtime.
-func refused(err error) (dispatch.Comparison, error) {
+// refused is what the worker's answer to a dry run says, if it is an answer about the runtime. How the runtime differs is
+// not known then, and so its spec is kept.
+func (r *Reconciler) refused(ctx context.Context, onWorker *metav1.PartialObjectMetadata, err error) (dispatch.Comparison, error) {
+	comparison, err := refusal(err)
+	if err != nil {
+		return dispatch.Comparison{}, err
+	}
+	switch live, err := r.live(ctx, onWorker); {
+	case err == nil:
+		keep(&comparison, live)
+	case answers.Of(err).IsRefusal():
+		comparison.Assumed = dispatch.Cut(answers.Words(err))
+	default:
+		return dispatch.Comparison{}, err
+	}
+	return comparison, nil
+}
+
+func refusal(err error) (dispatch.Comparison, error) {
 	words := answers.Words(err)
 	switch answer := answers.Of(err); {
 	case !answer.IsRefusal():
@@ -109,19 +158,9 @@ func refused(err error) (dispatch.Comparison, error) {
 	return dispatch.Comparison{State: v1alpha1.RuntimeUnknown, Message: dispatch.Cut(words)}, nil
 }
 
-// isDemand matches the paths on which a demand depends: how many pods there are, what they request, on which nodes they
-// run, how long they may take to stop, and the names by which a TrainJob finds replicated jobs and containers; and the
-// paths of objects that have such fields.
-var isDemand = regexp.MustCompile(`^spec\.mlPolicy($|[.\[])|` +
-	`(^|\.)(spec|template|replicatedJobs(\[\d+\])?|containers(\[\d+\])?|initContainers(\[\d+\])?)$|` +
-	`\.(replicatedJobs|containers|initContainers)\[\d+\]\.name$|\.initContainers\[\d+\]\.restartPolicy$|` +
-	`\.replicatedJobs\[\d+\]\.template\.metadata(\.labels(\['trainer\.kubeflow\.org/trainjob-ancestor-step'\])?)?$|` +
-	`\.(replicas|parallelism|completions|dependsOn|nodeSelector|tolerations|affinity|resources|resourceClaims|runtimeClassName|ports|` +
-	`hostNetwork|overhead|terminationGracePeriodSeconds)($|[.\[])`)
-
 // differing returns a comparison with as many paths as a status takes.
 func differing(state v1alpha1.RuntimeState, paths []string) dispatch.Comparison {
-	comparison := dispatch.Comparison{State: state, Demand: slices.ContainsFunc(paths, isDemand.MatchString)}
+	comparison := dispatch.Comparison{State: state, Demand: slices.ContainsFunc(paths, dispatch.ChangesDemand)}
 	if len(paths) > v1alpha1.MaxRuntimePaths {
 		comparison.Message = fmt.Sprintf("%d fields differ", len(paths))
 	}

@@ -19,6 +19,12 @@
 // when it is back, and only what has changed since. What a worker refuses is asked again after an hour, because its CRD
 // or the hub's rights may have changed.
 //
+// # What is kept
+//
+// Of a runtime that may make other pods than the hub's, the spec is kept, so that placement can count these pods: 64 KiB of
+// JSON of a runtime, and 1 MiB of a worker at most. Beyond that the hub's runtime counts. A worker chooses these specs, so
+// whoever reads one must expect anything.
+//
 // # Who knows
 //
 // States has what is known of each worker. Controller workercluster writes it into the status, and placement decides by

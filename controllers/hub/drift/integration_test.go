@@ -279,6 +279,13 @@ func TestEditedOnTheWorker(t *testing.T) {
 	const container = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers[0]"
 	check.Diff(t, []string{container + ".image", container + ".resources.requests['example.com/gpu']"}, known.Paths, "paths")
 	check.Equal(t, true, known.Demand, "whether the demand depends on it")
+	own := s.States.Own(s.key("edited"))
+	if own == nil || own.On[workerName].Own != known.Own || known.Own == nil {
+		t.Fatalf("the spec of the worker's runtime is not known: %+v", known)
+	}
+	there, err := json.Marshal(s.get(t, s.worker, "edited").Object["spec"])
+	check.Must(t, err)
+	check.Equal(t, string(there), string(known.Own.JSON), "the spec of the worker's runtime")
 	status := s.status()
 	if len(status) != 1 || status[0].Name != "edited" || status[0].Namespace != s.Namespace || status[0].Kind != trainer.TrainingRuntimeKind {
 		t.Errorf("the status has %+v", status)
@@ -286,6 +293,19 @@ func TestEditedOnTheWorker(t *testing.T) {
 
 	s.write(t, s.worker, "edited", torch)
 	check.Equal(t, "", string(s.settled(t, "edited").State), "state of a runtime that was edited back")
+	if own := s.States.Own(s.key("edited")); own != nil {
+		t.Errorf("of a runtime that was edited back, %+v is kept", own.On)
+	}
+
+	// What makes the same pods is not kept, and neither is what is too large.
+	s.write(t, s.worker, "edited", strings.Replace(torch, "torch:1", "torch:2", 1))
+	if known := s.settled(t, "edited"); known.State != v1alpha1.RuntimeDiffers || known.Own != nil || known.Assumed != "" {
+		t.Errorf("of a runtime with another image, %+v is known", known)
+	}
+	s.write(t, s.worker, "edited", strings.NewReplacer("torch:1", "torch:2", `gpu: "8"`, `gpu: "4"`, `value: "1"`, "value: "+strings.Repeat("x", 64<<10)).Replace(torch))
+	if known := s.settled(t, "edited"); !known.Demand || known.Own != nil || !strings.Contains(known.Assumed, "at most 65536") {
+		t.Errorf("of a runtime that is too large, %+v is known", known)
+	}
 	check.Must(t, s.worker.Admin.Delete(t.Context(), s.get(t, s.worker, "edited")))
 	check.Eventually(t, "the runtime to be forgotten", func(g gomega.Gomega) {
 		_, has := s.States.Of(workerName).Of(s.key("edited"))
@@ -360,6 +380,9 @@ func TestUnknownField(t *testing.T) {
 		t.Errorf("the words are %q", known.Message)
 	}
 	check.Diff(t, []string{"spec.fieldOfTomorrow"}, known.Paths, "paths")
+	if known.Own == nil {
+		t.Errorf("the worker makes pods with a runtime that is not known: %+v", known)
+	}
 }
 
 // extendCRD gives the hub's TrainingRuntimes a field, as a later release of Trainer would.

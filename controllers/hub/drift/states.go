@@ -5,6 +5,7 @@ package drift
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -27,11 +28,27 @@ type States struct {
 	HubID string
 
 	mu sync.Mutex
-	// workers and subscribers are under mu. The next subscriber gets the number subscriptions.
-	workers       map[v1alpha1.ClusterName]*worker
-	subscribers   map[int]func(v1alpha1.ClusterName)
+	// workers, own and subscribers are under mu. The next subscriber gets the number subscriptions.
+	workers map[v1alpha1.ClusterName]*worker
+	// own has the comparisons of all workers that have a spec of the worker's runtime.
+	own           map[types.NamespacedName]*ownRuntimes
+	subscribers   map[int]subscriber
 	subscriptions int
 }
+
+// subscriber is told that something else is known of a worker, and with which runtimes the worker may make other pods than
+// before. It must not block.
+type subscriber = func(worker v1alpha1.ClusterName, own []types.NamespacedName)
+
+// ownRuntimes are the runtimes of one name on workers. shown is what Own has returned last, nil if something has changed
+// since.
+type ownRuntimes struct {
+	on    map[v1alpha1.ClusterName]dispatch.Comparison
+	shown *dispatch.OwnRuntimes
+}
+
+// maxSpecs is how many bytes of JSON the kept specs of a worker's runtimes may have together.
+const maxSpecs = 1 << 20
 
 // worker is what is known of one worker.
 type worker struct {
@@ -43,6 +60,9 @@ type worker struct {
 	// changed counts the changes. shown is what Of has returned last, nil if something has changed since.
 	changed int
 	shown   *dispatch.Runtimes
+	// specs is how many bytes the kept specs have. own are the runtimes whose pods may have changed since the last notice.
+	specs int
+	own   []types.NamespacedName
 }
 
 // asked is a question to a worker.
@@ -55,10 +75,34 @@ type asked struct {
 
 // set changes what is known of a runtime.
 func (w *worker) set(name v1alpha1.ClusterName, key types.NamespacedName, comparison dispatch.Comparison, with asked) {
-	count(name, w.compared[key], -1)
+	before := w.compared[key]
+	count(name, before, -1)
 	count(name, comparison, 1)
 	w.compared[key], w.asked[key] = comparison, with
 	w.changed++
+	w.noteOwn(key, &before, &comparison)
+}
+
+// noteOwn notes that another spec of a runtime is kept, if it is another.
+func (w *worker) noteOwn(key types.NamespacedName, before, after *dispatch.Comparison) {
+	w.specs += size(after.Own) - size(before.Own)
+	if digestOf(before.Own) != digestOf(after.Own) || before.Outdated != after.Outdated && after.Own != nil {
+		w.own = append(w.own, key)
+	}
+}
+
+func size(spec *dispatch.RuntimeSpec) int {
+	if spec == nil {
+		return 0
+	}
+	return len(spec.JSON)
+}
+
+func digestOf(spec *dispatch.RuntimeSpec) string {
+	if spec == nil {
+		return ""
+	}
+	return spec.Digest
 }
 
 // drop forgets a runtime.
@@ -68,6 +112,7 @@ func (w *worker) drop(name v1alpha1.ClusterName, key types.NamespacedName) {
 		delete(w.compared, key)
 		delete(w.asked, key)
 		w.changed++
+		w.noteOwn(key, &known, &dispatch.Comparison{})
 	}
 }
 
@@ -93,12 +138,67 @@ func (s *States) Of(name v1alpha1.ClusterName) *dispatch.Runtimes {
 	return w.shown
 }
 
-// Subscribe calls notify, which must not block, when something else is known of a worker.
-func (s *States) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func()) {
+// Own returns the workers on which a runtime may make other pods than the hub's, nil if there is none. It is the same
+// pointer until something changes.
+func (s *States) Own(key types.NamespacedName) *dispatch.OwnRuntimes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.own[key]
+	if own == nil {
+		return nil
+	}
+	if own.shown == nil {
+		own.shown = &dispatch.OwnRuntimes{On: maps.Clone(own.on)}
+	}
+	return own.shown
+}
+
+// setOwn brings Own up to date with a runtime of a worker. The caller holds mu.
+func (s *States) setOwn(name v1alpha1.ClusterName, key types.NamespacedName, known dispatch.Comparison) {
+	own := s.own[key]
+	if own == nil {
+		if s.own == nil {
+			s.own = map[types.NamespacedName]*ownRuntimes{}
+		}
+		own = &ownRuntimes{on: map[v1alpha1.ClusterName]dispatch.Comparison{}}
+		s.own[key] = own
+	}
+	own.shown, own.on[name] = nil, known
+	if known.Own == nil {
+		delete(own.on, name)
+	}
+	if len(own.on) == 0 {
+		delete(s.own, key)
+	}
+}
+
+// bound lets a comparison keep its spec if the worker's specs are not too large with it. Workers with equal runtimes share
+// the spec. The caller holds mu.
+func (s *States) bound(w *worker, key types.NamespacedName, comparison *dispatch.Comparison) {
+	switch spec := comparison.Own; {
+	case spec == nil:
+	case w.specs-size(w.compared[key].Own)+size(spec) > maxSpecs:
+		comparison.Own = nil
+		comparison.Assumed = fmt.Sprintf("the specs of the worker's runtimes that differ have more than %d bytes together, and no more are looked at", maxSpecs)
+	default:
+		if own := s.own[key]; own != nil {
+			for _, other := range own.on {
+				if other.Own.Digest == spec.Digest {
+					comparison.Own = other.Own
+					return
+				}
+			}
+		}
+	}
+}
+
+// Subscribe calls notify, which must not block, when something else is known of a worker. own are the runtimes with which
+// the worker may make other pods than before.
+func (s *States) Subscribe(notify func(worker v1alpha1.ClusterName, own []types.NamespacedName)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.subscribers == nil {
-		s.subscribers = map[int]func(v1alpha1.ClusterName){}
+		s.subscribers = map[int]subscriber{}
 	}
 	number := s.subscriptions
 	s.subscriptions++
@@ -114,6 +214,13 @@ func (s *States) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel fun
 func (s *States) Forget(name v1alpha1.ClusterName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w := s.workers[name]; w != nil {
+		for key, known := range w.compared {
+			if known.Own != nil {
+				s.setOwn(name, key, dispatch.Comparison{})
+			}
+		}
+	}
 	delete(s.workers, name)
 	forgetMetrics(name)
 }
@@ -157,11 +264,12 @@ func (s *States) of(name v1alpha1.ClusterName, key types.NamespacedName) (dispat
 }
 
 // seen notes that a worker has a runtime in a version. If that version has not been compared, nothing else is known of it than
-// whether it is foreign.
+// whether it is foreign. Until then its pods are counted as those of the version before.
 func (s *States) seen(name v1alpha1.ClusterName, key types.NamespacedName, version string, foreign bool) {
 	s.change(name, func(w *worker) {
 		if _, has := w.compared[key]; !has || w.asked[key].version != version {
-			w.set(name, key, dispatch.Comparison{Foreign: foreign}, asked{version: version})
+			before := w.compared[key]
+			w.set(name, key, dispatch.Comparison{Foreign: foreign, Own: before.Own, Assumed: before.Assumed}, asked{version: version})
 		}
 	})
 }
@@ -176,6 +284,7 @@ func (s *States) gone(name v1alpha1.ClusterName, key types.NamespacedName) {
 func (s *States) compared(name v1alpha1.ClusterName, key types.NamespacedName, comparison dispatch.Comparison, with asked) {
 	s.change(name, func(w *worker) {
 		if w.asked[key].version == with.version {
+			s.bound(w, key, &comparison)
 			w.set(name, key, comparison, with)
 		}
 	})
@@ -212,14 +321,19 @@ func (s *States) change(name v1alpha1.ClusterName, change func(*worker)) {
 	}
 	before := w.changed
 	change(w)
-	var notify []func(v1alpha1.ClusterName)
+	var all []subscriber
 	if w.changed != before {
 		w.shown = nil
-		notify = slices.Collect(maps.Values(s.subscribers))
+		all = slices.Collect(maps.Values(s.subscribers))
+	}
+	own := w.own
+	w.own = nil
+	for _, key := range own {
+		s.setOwn(name, key, w.compared[key])
 	}
 	s.mu.Unlock()
-	for _, f := range notify {
-		f(name)
+	for _, tell := range all {
+		tell(name, own)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestStatusIsBounded(t *testing.T) {
 // Subscribers hear of each change of what is known, and of nothing else.
 func TestSubscribersHearOfChanges(t *testing.T) {
 	s, heard := &States{}, 0
-	cancel := s.Subscribe(func(v1alpha1.ClusterName) { heard++ })
+	cancel := s.Subscribe(func(v1alpha1.ClusterName, []types.NamespacedName) { heard++ })
 	key := types.NamespacedName{Name: "torch"}
 	s.seen(west, key, "worker.1", false)
 	check.Equal(t, 1, heard, "a runtime was seen")
@@ -112,4 +112,91 @@ func TestSubscribersHearOfChanges(t *testing.T) {
 	cancel()
 	s.gone(west, key)
 	check.Equal(t, 2, heard, "the subscription is over")
+}
+
+func withOwn(digest string, size int) dispatch.Comparison {
+	return dispatch.Comparison{
+		Version: "hub.1", State: v1alpha1.RuntimeDiffers, Demand: true, Own: &dispatch.RuntimeSpec{Digest: digest, JSON: make([]byte, size)},
+	}
+}
+
+// Own has the workers whose runtime may make other pods, and is the same until that changes. Subscribers learn of which
+// runtimes. While a new version of a runtime is being compared, the version before counts.
+func TestOwnRuntimes(t *testing.T) {
+	const east = v1alpha1.ClusterName("east")
+	s, key, other := &States{}, types.NamespacedName{Name: "torch"}, types.NamespacedName{Name: "other"}
+	var told []string
+	defer s.Subscribe(func(worker v1alpha1.ClusterName, own []types.NamespacedName) {
+		for _, runtime := range own {
+			told = append(told, fmt.Sprint(worker, " ", runtime.Name))
+		}
+	})()
+	expect := func(what string, want ...string) {
+		t.Helper()
+		check.Diff(t, want, told, "what subscribers were told when "+what)
+		told = nil
+	}
+	compare := func(worker v1alpha1.ClusterName, version string, comparison dispatch.Comparison) {
+		s.seen(worker, key, version, false)
+		s.compared(worker, key, comparison, asked{version: version})
+	}
+	compare(west, "worker.1", differs("spec.image"))
+	if s.Own(key) != nil {
+		t.Error("a runtime that makes the same pods is kept")
+	}
+	expect("only the image differs")
+	compare(west, "worker.2", withOwn("a", 10))
+	compare(east, "worker.1", withOwn("a", 10))
+	expect("two workers have other pods", "west torch", "east torch")
+	own := s.Own(key)
+	check.Equal(t, 2, len(own.On), "workers with own runtimes")
+	if own.On[west].Own != own.On[east].Own {
+		t.Error("workers with equal runtimes do not share the spec")
+	}
+	s.seen(west, other, "worker.1", false)
+	s.compared(west, other, dispatch.Comparison{Version: "hub.1"}, asked{version: "worker.1"})
+	if s.Own(key) != own || s.Own(other) != nil {
+		t.Error("a change of something else changes the answer")
+	}
+	expect("another runtime is equal")
+	s.seen(west, key, "worker.3", false)
+	known, _ := s.Of(west).Of(key)
+	if known.Version != "" || digestOf(known.Own) != "a" || s.Own(key) != own {
+		t.Errorf("while the new version is being compared, %+v is known", known)
+	}
+	expect("a new version is being compared")
+	s.compared(west, key, dispatch.Comparison{Version: "hub.1"}, asked{version: "worker.3"})
+	expect("it is equal", "west torch")
+	check.Equal(t, 1, len(s.Own(key).On), "workers with own runtimes")
+	check.Equal(t, 2, len(own.On), "workers in what was returned before")
+	s.Forget(east)
+	if s.Own(key) != nil {
+		t.Error("the runtime of a worker that is gone is kept")
+	}
+}
+
+// The specs of one worker are bounded together. Beyond that the words say what is assumed. What goes makes room.
+func TestSpecsAreBounded(t *testing.T) {
+	s := &States{}
+	put := func(i int) (types.NamespacedName, dispatch.Comparison) {
+		key := types.NamespacedName{Namespace: "team", Name: fmt.Sprintf("r%03d", i)}
+		s.seen(west, key, "worker.1", false)
+		s.compared(west, key, withOwn(fmt.Sprint(i), maxSpec), asked{version: "worker.1"})
+		known, _ := s.Of(west).Of(key)
+		return key, known
+	}
+	const most = maxSpecs / maxSpec
+	for i := range most {
+		if _, known := put(i); known.Own == nil {
+			t.Fatalf("runtime %d is not kept: %s", i, known.Assumed)
+		}
+	}
+	key, known := put(most)
+	if known.Own != nil || known.Assumed == "" || s.Own(key) != nil {
+		t.Errorf("beyond the bound, %+v is known", known)
+	}
+	s.gone(west, types.NamespacedName{Namespace: "team", Name: "r003"})
+	if _, known := put(most + 1); known.Own == nil {
+		t.Errorf("where there is room again, a runtime is not kept: %s", known.Assumed)
+	}
 }

@@ -17,11 +17,12 @@ import (
 
 // checkpointOf is what the process of the next attempt is told, and the grace period of its pods, nil if the policy of
 // the job has no checkpoint. past is the Dispatch as it was before.
-func checkpointOf(policy *v1alpha1.DispatchPolicy, job *queue.Job, past *v1alpha1.Dispatch) *v1alpha1.Checkpoint {
+func checkpointOf(decision *dispatch.Decision, job *queue.Job, past *v1alpha1.Dispatch) *v1alpha1.Checkpoint {
+	policy := decision.Policy
 	if policy == nil || policy.Spec.Checkpoint == nil {
 		return nil
 	}
-	told := &v1alpha1.Checkpoint{Grace: job.Grace.DeepCopy()}
+	told := &v1alpha1.Checkpoint{Grace: job.GraceOn(decision.Cluster).DeepCopy()}
 	if value, annotated := job.Annotations[v1alpha1.AnnotationCheckpoint]; annotated {
 		told.URI, _ = trainjobs.CheckpointURI(value, job.UID, job.Namespace) // A job with a bad value has no worker.
 	}

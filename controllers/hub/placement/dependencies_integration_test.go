@@ -5,6 +5,7 @@ package placement
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -49,4 +50,25 @@ func TestReviewOfDependencies(t *testing.T) {
 	policy.Spec.Propagate.Dependencies = nil
 	check.Must(t, s.Hub.Admin.Patch(t.Context(), policy, client.MergeFrom(before)))
 	check.Equal(t, 0, len(warnings(s.Hub.Admin)), "warnings of a policy that brings nothing")
+}
+
+// What the hub brings to a worker for a job is what the hub's runtime names. If the runtime of the worker counted, whoever
+// edits it there could ask for a Secret.
+func TestOwnRuntimeNamesNoSecrets(t *testing.T) {
+	s := newScene(t)
+	s.Policy(t, v1alpha1.DispatchPolicySpec{Propagate: &v1alpha1.Propagation{Dependencies: []v1alpha1.DependencyKind{v1alpha1.DependSecrets}}})
+	own := ownTorch(s.torchVersion(t), 1, 1)
+	greedy := ownRuntime(own.Version, strings.Replace(string(own.Own.JSON), `"image": "none"`, `"image": "none", "envFrom": [{"secretRef": {"name": "vault"}}]`, 1))
+	s.runtimes = knownRuntimes{east: torchIs(greedy), west: torchIs(greedy)}
+	s.restart(t)
+	s.Submit(t, "job", plain, func(job *trainer.TrainJob) {
+		job.Spec.Trainer = &trainer.Trainer{Env: []corev1.EnvVar{{Name: "TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "hf-token"}, Key: "token",
+		}}}}}
+	})
+	d, _ := s.reconcile(t, "job")
+	if d.Spec.Counted == nil || d.Spec.Counted.WorkerRuntime != greedy.Own.Digest {
+		t.Fatalf("the worker's runtime was not counted: %+v", d)
+	}
+	check.Diff(t, []v1alpha1.Dependency{{Kind: "Secret", Name: "hf-token"}}, d.Spec.Dependencies, "what the worker gets")
 }

@@ -43,8 +43,10 @@ type needs struct {
 	missing      *missing
 	data         *data
 	demands      *demand.Deriver
-	pods         *podAnswers
-	clock        clock.PassiveClock
+	// own is Options.Runtimes.Own, nil if nothing is known.
+	own   func(runtime types.NamespacedName) *dispatch.OwnRuntimes
+	pods  *podAnswers
+	clock clock.PassiveClock
 }
 
 // observe adds to an observation what a decision on its job needs.
@@ -90,7 +92,7 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 	if err := n.hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	hub := demand.Hub{Policies: job.Policies, Classes: classes.Items, Priority: seen.kueue.Priority}
+	hub := demand.Hub{Policies: job.Policies, Classes: classes.Items, Priority: seen.kueue.Priority, Own: n.own}
 	if seen.kueue.Flavors != nil {
 		hub.Flavors = seen.kueue.Flavors.Entry
 	}

@@ -105,7 +105,7 @@ func newPodAnswers(clock clock.PassiveClock) *podAnswers {
 
 // podAnswer is a question to a worker, and its answer.
 type podAnswer struct {
-	// worker is digestOf the worker that was asked.
+	// worker is askedOn the worker that was asked.
 	worker   string
 	asked    time.Time
 	answered bool
@@ -131,10 +131,18 @@ func (a *podAnswer) expires() time.Time {
 	return a.asked.Add(podsRetry)
 }
 
-// at returns what is known of a kind of pods on a worker, nil if the worker has to be asked. The caller holds mu.
-func (a *podAnswers) at(kind podsKind, worker *v1alpha1.WorkerCluster) *podAnswer {
+// askedOn sums up everything of a worker on which it depends what it says about the pods of a job.
+func askedOn(job *queue.Job, worker *v1alpha1.WorkerCluster) string {
+	if own := job.Own.On(v1alpha1.ClusterName(worker.Name)); own != nil {
+		return digestOf(worker) + own.Digest
+	}
+	return digestOf(worker)
+}
+
+// at returns what is known of a job's kind of pods on a worker, nil if the worker has to be asked. The caller holds mu.
+func (a *podAnswers) at(kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) *podAnswer {
 	known := a.known[kind][v1alpha1.ClusterName(worker.Name)]
-	if known == nil || !a.clock.Now().Before(known.expires()) || known.worker != digestOf(worker) {
+	if known == nil || !a.clock.Now().Before(known.expires()) || known.worker != askedOn(job, worker) {
 		return nil
 	}
 	return known
@@ -151,7 +159,7 @@ func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.Work
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range workers {
-		name, known := v1alpha1.ClusterName(workers[i].Name), a.at(kind, &workers[i])
+		name, known := v1alpha1.ClusterName(workers[i].Name), a.at(kind, job, &workers[i])
 		if known == nil || !known.answered {
 			continue
 		}
@@ -160,7 +168,7 @@ func (a *podAnswers) fill(job *queue.Job, kind podsKind, workers []v1alpha1.Work
 			if why, is := job.Excluded[name]; !is || why.Domain != (v1alpha1.Domain{}) {
 				job.Exclude(name, dispatch.Exclusion{Reason: string(v1alpha1.OutcomeRejected), Message: dispatch.Cut(refused)})
 			}
-		} else if podSets, changed := demand.Admitted(job.PodSets, known.answer.Pods); changed {
+		} else if podSets, changed := demand.Admitted(job.AssumedOn(name), known.answer.Pods); changed {
 			job.Admit(name, podSets)
 		}
 	}
@@ -187,10 +195,10 @@ func (a *podAnswers) kindOf(object *unstructured.Unstructured, job *queue.Job) (
 func (a *podAnswers) confirm(kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) (ok, ask bool, due time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, now := a.at(kind, worker), a.clock.Now()
+	known, now := a.at(kind, job, worker), a.clock.Now()
 	switch {
 	case known == nil:
-		a.begin(kind, worker, job.Key())
+		a.begin(kind, worker, job)
 		return false, true, podsPatience
 	case known.isOpen(now):
 		known.waiting.Insert(job.Key())
@@ -198,12 +206,13 @@ func (a *podAnswers) confirm(kind podsKind, job *queue.Job, worker *v1alpha1.Wor
 	case known.answer.Refused != "":
 		return false, false, 0
 	}
-	podSets, _ := demand.Admitted(job.PodSets, known.answer.Pods)
-	return equality.Semantic.DeepEqual(podSets, job.PodSetsOn(v1alpha1.ClusterName(worker.Name))), false, 0
+	name := v1alpha1.ClusterName(worker.Name)
+	podSets, _ := demand.Admitted(job.AssumedOn(name), known.answer.Pods)
+	return equality.Semantic.DeepEqual(podSets, job.PodSetsOn(name)), false, 0
 }
 
 // begin notes that a worker is asked. The caller holds mu.
-func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job types.NamespacedName) {
+func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job *queue.Job) {
 	now := a.clock.Now()
 	if now.Sub(a.swept) > podsHold {
 		a.swept = now
@@ -224,7 +233,7 @@ func (a *podAnswers) begin(kind podsKind, worker *v1alpha1.WorkerCluster, job ty
 		a.known[kind] = map[v1alpha1.ClusterName]*podAnswer{}
 	}
 	a.known[kind][v1alpha1.ClusterName(worker.Name)] = &podAnswer{
-		worker: digestOf(worker), asked: now, waiting: sets.New(job),
+		worker: askedOn(job, worker), asked: now, waiting: sets.New(job.Key()),
 	}
 }
 
@@ -239,9 +248,9 @@ func (a *podAnswers) forgetRefusals(kind podsKind) {
 }
 
 // heard notes an answer, and wakes the jobs that wait for it. A later one does not count.
-func (a *podAnswers) heard(kind podsKind, worker *v1alpha1.WorkerCluster, answer trainjobs.Admission) {
+func (a *podAnswers) heard(kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster, answer trainjobs.Admission) {
 	a.mu.Lock()
-	known := a.at(kind, worker)
+	known := a.at(kind, job, worker)
 	if known == nil || known.answered {
 		a.mu.Unlock()
 		return
@@ -270,7 +279,7 @@ func (a *podAnswers) askable(
 			continue
 		}
 		worker := &workers[at]
-		known := a.at(kind, worker)
+		known := a.at(kind, job, worker)
 		if known != nil {
 			asked++
 			if known.isOpen(a.clock.Now()) {
@@ -289,7 +298,7 @@ func (a *podAnswers) askable(
 	}
 	ask = ask[:min(len(ask), max(0, mostAsked-asked))]
 	for _, worker := range ask {
-		a.begin(kind, worker, job.Key())
+		a.begin(kind, worker, job)
 		again = requeue.Sooner(again, podsRetry)
 	}
 	return ask, unasked, again

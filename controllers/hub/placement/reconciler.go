@@ -46,8 +46,12 @@ type Connections interface {
 type Runtimes interface {
 	// Of returns what is known of a worker, nil for nothing.
 	Of(worker v1alpha1.ClusterName) *dispatch.Runtimes
-	// Subscribe calls notify when something else is known of a worker.
-	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+	// Own returns the workers on which a runtime may make other pods than the hub's, nil for none. It is the same pointer until
+	// something changes.
+	Own(runtime types.NamespacedName) *dispatch.OwnRuntimes
+	// Subscribe calls notify when something else is known of a worker. own are the runtimes with which the worker may make
+	// other pods than before.
+	Subscribe(notify func(worker v1alpha1.ClusterName, own []types.NamespacedName)) (cancel func())
 }
 
 // Options of the controller. All are required but Protected, Trials, UnknownCopies, Shown, Runtimes, Kueue,
@@ -133,7 +137,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		decisions.Digest = digestOf
 	}
 	if options.Runtimes != nil {
-		decisions.Runtimes = options.Runtimes.Of
+		decisions.Runtimes, r.needs.own = options.Runtimes.Of, options.Runtimes.Own
 	}
 	pods.wake = r.wake
 	r.decider = decider.New(decisions)

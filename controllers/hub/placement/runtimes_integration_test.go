@@ -4,12 +4,17 @@
 package placement
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -22,7 +27,22 @@ type knownRuntimes map[v1alpha1.ClusterName]*dispatch.Runtimes
 
 func (k knownRuntimes) Of(worker v1alpha1.ClusterName) *dispatch.Runtimes { return k[worker] }
 
-func (k knownRuntimes) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
+func (k knownRuntimes) Own(runtime types.NamespacedName) *dispatch.OwnRuntimes {
+	own := &dispatch.OwnRuntimes{On: map[v1alpha1.ClusterName]dispatch.Comparison{}}
+	for worker := range k {
+		if known, _ := k[worker].Of(runtime); known.Own != nil {
+			own.On[worker] = known
+		}
+	}
+	if len(own.On) == 0 {
+		return nil
+	}
+	return own
+}
+
+func (k knownRuntimes) Subscribe(func(v1alpha1.ClusterName, []types.NamespacedName)) (cancel func()) {
+	return func() {}
+}
 
 var torchKey = types.NamespacedName{Name: "torch-distributed"}
 
@@ -67,19 +87,118 @@ func TestSameRuntime(t *testing.T) {
 	check.Equal(t, west, d.Spec.Cluster, "the worker of the job")
 }
 
-// A job that takes any runtime is placed by the hub's. If the worker will make other pods of it, an Event and the words of
-// the decision say so, once.
-func TestOtherDemandIsTold(t *testing.T) {
+// ownTorch is the comparison with a worker's torch, of which each of some pods requests so many GPUs.
+func ownTorch(version string, pods, gpus int) dispatch.Comparison {
+	return ownRuntime(version, fmt.Sprintf(`{"mlPolicy": {"numNodes": %d, "torch": {}}, "template": {"spec": {"replicatedJobs": [{
+		"name": "node", "template": {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}, "spec": {"template": {"spec": {
+		"containers": [{"name": "node", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "%d"}}}]}}}}}]}}}`, pods, gpus))
+}
+
+func ownRuntime(version, spec string) dispatch.Comparison {
+	return dispatch.Comparison{
+		Version: version, State: v1alpha1.RuntimeDiffers, Foreign: true, Demand: true, Paths: []string{"spec.mlPolicy.numNodes"},
+		Own: &dispatch.RuntimeSpec{Digest: fmt.Sprintf("%x", sha256.Sum256([]byte(spec))), JSON: []byte(spec)},
+	}
+}
+
+// plain leaves the number of pods and what they request to the runtime.
+func plain(job *trainer.TrainJob) { job.Spec.Trainer = nil }
+
+// A worker whose own runtime asks for more than the worker has is not given the job, although the hub's runtime asks for
+// less. When its runtime is changed, the waiting job is woken and runs there. The Dispatch has the pods and the digest of
+// that runtime, and the words say what was counted.
+func TestOwnRuntimeIsCounted(t *testing.T) {
+	s := newScene(t)
+	version := s.torchVersion(t)
+	large := ownTorch(version, 3, 8) // A worker has two nodes with eight GPUs.
+	known := knownRuntimes{east: torchIs(large), west: torchIs(large)}
+	s.runtimes = known
+	s.restart(t)
+	s.Submit(t, "own", plain)
+	d := s.expect(t, "own", v1alpha1.ReasonNoFit)
+	const words = "the pods are counted as the worker's own ClusterTrainingRuntime \"torch-distributed\" makes them"
+	for _, line := range d.Status.Explanation {
+		if !strings.HasPrefix(line.Message, "lacks ") || !strings.Contains(line.Message, words) {
+			t.Errorf("the explanation of %s is %s: %q, want what it lacks, and %q", line.Cluster, line.Reason, line.Message, words)
+		}
+	}
+
+	small := ownTorch(version, 2, 8)
+	known[east] = torchIs(small)
+	s.drain()
+	s.reconciler.runtimesChanged(east, []types.NamespacedName{torchKey})
+	if !s.drain()[s.Key("own")] {
+		t.Fatal("the change of the worker's runtime does not wake the waiting job")
+	}
+	d, _ = s.reconcile(t, "own")
+	check.Equal(t, east, d.Spec.Cluster, "the worker of a job with %+v", d.Status)
+	if len(d.Spec.PodSets) != 1 || d.Spec.PodSets[0].Count != 2 || d.Spec.PodSets[0].Requests.Name(gpu, resource.DecimalSI).Value() != 8 {
+		t.Errorf("the PodSets are %+v, want those of the worker's runtime", d.Spec.PodSets)
+	}
+	check.Equal(t, small.Own.Digest, d.Spec.Counted.WorkerRuntime, "spec.counted.workerRuntime")
+	check.Equal(t, version, d.Spec.Counted.Runtime, "spec.counted.runtime")
+	if said := d.Annotations[v1alpha1.AnnotationDecision]; !strings.Contains(said, words) {
+		t.Errorf("the decision is %q, want %q in it", said, words)
+	}
+	if events := strings.Join(s.Events.About("own"), "\n"); strings.Contains(events, "RuntimeDiffers") {
+		t.Errorf("Events %q: what the worker makes was counted", events)
+	}
+
+	// The room that is left on east is what the worker's runtime leaves.
+	s.Submit(t, "next", plain)
+	reasons := reasonsOf(s.expect(t, "next", v1alpha1.ReasonNoFit))
+	if !strings.Contains(reasons[east], "lacks 16 nvidia.com/gpu") {
+		t.Errorf("east is %q for the next job", reasons[east])
+	}
+}
+
+// A worker whose own runtime asks for less than the hub's gets the job, where the pods of the hub's runtime have no room.
+func TestSmallerOwnRuntimeIsCounted(t *testing.T) {
+	s := newScene(t)
+	hub := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "large"}}
+	check.Must(t, json.Unmarshal(ownTorch("", 3, 8).Own.JSON, &hub.Spec))
+	s.Hub.Create(t, hub)
+	key := client.ObjectKeyFromObject(hub)
+	version := fmt.Sprintf("%s.%d", hub.UID, hub.Generation)
+	s.runtimes = knownRuntimes{west: dispatch.NewRuntimes(map[types.NamespacedName]dispatch.Comparison{key: ownTorch(version, 1, 4)}, true)}
+	s.restart(t)
+	s.Submit(t, "small", plain, func(job *trainer.TrainJob) {
+		job.Spec.RuntimeRef = trainer.RuntimeRef{APIGroup: ptr.To(trainer.GroupVersion.Group), Kind: ptr.To(trainer.TrainingRuntimeKind), Name: hub.Name}
+	})
+	d, _ := s.reconcile(t, "small")
+	check.Equal(t, west, d.Spec.Cluster, "the worker of a job with %+v", d.Status)
+	check.Equal(t, int32(1), d.Spec.PodSets[0].Count, "pods")
+}
+
+// A runtime of a worker with which a job cannot run keeps the job off that worker, and off no other. The words say why.
+func TestOwnRuntimeThatCannotBeUsed(t *testing.T) {
+	s := newScene(t)
+	s.runtimes = knownRuntimes{east: torchIs(ownRuntime(s.torchVersion(t), `{"mlPolicy": {"numNodes": 200000, "torch": {}}, "template": {"spec": {"replicatedJobs": [{
+		"name": "node", "template": {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}, "spec": {"template": {"spec": {
+		"containers": [{"name": "node", "image": "none"}]}}}}}]}}}`))}
+	s.restart(t)
+	s.Submit(t, "free", plain)
+	d, _ := s.reconcile(t, "free")
+	check.Equal(t, west, d.Spec.Cluster, "the worker of a job with %+v", d.Status)
+	check.Equal(t, "", d.Spec.Counted.WorkerRuntime, "spec.counted.workerRuntime of a worker with the hub's runtime")
+}
+
+// Where the worker's own runtime is too large to be looked at, a job is placed by the hub's. An Event and the words of the
+// decision say so, once.
+func TestAssumedRuntimeIsTold(t *testing.T) {
+	assumed := dispatch.Comparison{
+		State: v1alpha1.RuntimeDiffers, Demand: true, Paths: []string{"spec.mlPolicy.numNodes"}, Assumed: "its spec has 70000 bytes, and at most 65536 are looked at",
+	}
+	outdated, image := assumed, assumed
+	outdated.Outdated, image.Assumed = true, ""
 	for name, tc := range map[string]struct {
 		reason     string
 		comparison dispatch.Comparison
 		told       bool
 	}{
-		"Demand": {reason: "more nodes than were counted", told: true, comparison: dispatch.Comparison{
-			State: v1alpha1.RuntimeDiffers, Demand: true, Paths: []string{"spec.mlPolicy.numNodes"},
-		}},
-		"Image":    {reason: "as many pods of another image", comparison: dispatch.Comparison{State: v1alpha1.RuntimeDiffers, Paths: []string{"spec.image"}}},
-		"Outdated": {reason: "it is replaced first", comparison: dispatch.Comparison{State: v1alpha1.RuntimeDiffers, Demand: true, Outdated: true}},
+		"Demand":   {reason: "more nodes than were counted", told: true, comparison: assumed},
+		"Image":    {reason: "as many pods of another image", comparison: image},
+		"Outdated": {reason: "it is replaced first", comparison: outdated},
 		"Equal":    {reason: "nothing differs"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +212,8 @@ func TestOtherDemandIsTold(t *testing.T) {
 			}
 			events := strings.Join(s.Events.About("any"), "\n")
 			words := d.Annotations[v1alpha1.AnnotationDecision]
-			const told = "is not the hub's, with which the room was counted: it differs in spec.mlPolicy.numNodes"
+			const told = "is not the hub's, with which the room was counted: it differs in spec.mlPolicy.numNodes; " +
+				"the worker's was not counted because its spec has 70000 bytes"
 			if strings.Count(events, "Warning RuntimeDiffers") != map[bool]int{true: 1}[tc.told] || strings.Contains(words, told) != tc.told {
 				t.Errorf("%s: Events %q, decision %q", tc.reason, events, words)
 			}
@@ -105,7 +225,7 @@ func TestOtherDemandIsTold(t *testing.T) {
 // count. The Dispatch says Pin.
 func TestPinnedRuntimeIsOnRecord(t *testing.T) {
 	s := newScene(t)
-	differs := torchIs(dispatch.Comparison{State: v1alpha1.RuntimeDiffers, Demand: true, Paths: []string{"spec.mlPolicy.numNodes"}})
+	differs := torchIs(ownTorch(s.torchVersion(t), 3, 8)) // No worker has room for that.
 	s.runtimes = knownRuntimes{east: differs, west: differs}
 	s.restart(t)
 	s.Policy(t, v1alpha1.DispatchPolicySpec{Runtime: v1alpha1.RuntimePin})

@@ -92,7 +92,7 @@ func (q *questions) confirm(seen *observation) (ok bool, again time.Duration) {
 func (q *questions) askPods(seen *observation, kind podsKind, job *queue.Job, worker *v1alpha1.WorkerCluster) {
 	name, asked := v1alpha1.ClusterName(worker.Name), seen.job
 	q.trials.Ask(name, asked, placedOn(seen, job, worker), func(answer trainjobs.Admission) {
-		if q.pods.heard(kind, worker, answer); answer.Refused != "" {
+		if q.pods.heard(kind, job, worker, answer); answer.Refused != "" {
 			q.announcer.podsRefused(asked, name, answer.Refused)
 		}
 	})

@@ -70,7 +70,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		defer r.decider.Subscribe(r.reviewQuota)()
 		defer r.show(ctx)()
 		if r.options.Runtimes != nil {
-			defer r.options.Runtimes.Subscribe(func(v1alpha1.ClusterName) { r.decider.Changed() })()
+			defer r.options.Runtimes.Subscribe(r.runtimesChanged)()
 		}
 		return r.decider.Run(ctx)
 	}))
@@ -98,6 +98,14 @@ func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListO
 	r.decider.Expect(keys)
 	r.wake(keys...)
 	return nil
+}
+
+// runtimesChanged wakes the jobs for which a worker makes other pods than before.
+func (r *Reconciler) runtimesChanged(_ v1alpha1.ClusterName, own []types.NamespacedName) {
+	for _, runtime := range own {
+		r.wake(r.waiting.naming(runtime)...)
+	}
+	r.decider.Changed()
 }
 
 // wake makes the Reconciler look at jobs.

@@ -81,11 +81,14 @@ func (w *writer) runtimeDiffers(job *unstructured.Unstructured, grant *decider.G
 	kind, key := trainjobs.RuntimeOf(job)
 	known, _ := w.runtimes.Of(grant.Decision.Cluster).Of(key)
 	rules := grant.Decision.Policy.Rules()
-	if rules.Runtime == v1alpha1.RuntimePin || !known.Demand || known.State != v1alpha1.RuntimeDiffers || known.Outdated && *rules.Propagate.Runtimes {
+	switch {
+	case rules.Runtime == v1alpha1.RuntimePin, known.State == "", known.Outdated && *rules.Propagate.Runtimes:
+		return ""
+	case known.Assumed == "", grant.Job.Own.On(grant.Decision.Cluster) != nil:
 		return ""
 	}
-	return fmt.Sprintf("%s %q of worker %q is not the hub's, with which the room was counted: %s",
-		kind, key.Name, grant.Decision.Cluster, known.Difference())
+	return fmt.Sprintf("%s %q of worker %q is not the hub's, with which the room was counted: %s; the worker's was not counted because %s",
+		kind, key.Name, grant.Decision.Cluster, known.Difference(), known.Assumed)
 }
 
 // placed makes a Dispatch what a grant says, without writing it.
@@ -94,13 +97,22 @@ func placed(d *v1alpha1.Dispatch, grant *decider.Grant) {
 	record.Place(d, v1alpha1.DispatchSpec{
 		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
 		PodSets: copied(job.PodSetsIn(grant.Decision.Cluster, grant.Decision.Domain)), Domain: grant.Decision.Domain.DeepCopy(),
-		AddedNodes: grant.Decision.AddedNodes, Checkpoint: checkpointOf(grant.Decision.Policy, job, d),
-		Priority: job.Priority, Counted: job.Counted.DeepCopy(),
+		AddedNodes: grant.Decision.AddedNodes, Checkpoint: checkpointOf(&grant.Decision, job, d),
+		Priority: job.Priority, Counted: countedOn(job, grant.Decision.Cluster),
 		Failover: failoverOf(grant.Decision.Policy, job, worker), LocalQueue: localQueueOf(grant),
 		Dependencies:   slices.Clone(job.Dependencies),
 		TranslatedInto: dispatch.TranslatedInto(&job.Job, grant.Decision.Policy, worker.Status.Trainer),
 		Runtime:        dispatch.PinnedBy(grant.Decision.Policy),
 	}, grant.Decision.Message)
+}
+
+// countedOn says from what the demand of a job on a worker was derived.
+func countedOn(job *queue.Job, worker v1alpha1.ClusterName) *v1alpha1.Counted {
+	counted := job.Counted.DeepCopy()
+	if own := job.Own.On(worker); own != nil && counted != nil {
+		counted.WorkerRuntime = own.Digest
+	}
+	return counted
 }
 
 // localQueueOf is what the Dispatch of a job says about the LocalQueue of its worker. Nil: the copy has the job's

@@ -56,7 +56,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		cancels = append(cancels, r.Agents.Subscribe(r.enqueue))
 	}
 	if r.Runtimes != nil {
-		cancels = append(cancels, r.Runtimes.Subscribe(r.enqueueLazily))
+		cancels = append(cancels, r.Runtimes.Subscribe(func(name v1alpha1.ClusterName, _ []types.NamespacedName) { r.enqueueLazily(name) }))
 	}
 	return inbox.AtEnd(mgr, cancels...)
 }

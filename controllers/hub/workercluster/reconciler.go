@@ -48,7 +48,7 @@ type Runtimes interface {
 	// Status returns what the status of a worker says, from what it said before.
 	Status(worker v1alpha1.ClusterName, before []v1alpha1.WorkerRuntime, now time.Time) []v1alpha1.WorkerRuntime
 	// Subscribe calls notify when something else is known of a worker.
-	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+	Subscribe(notify func(worker v1alpha1.ClusterName, own []types.NamespacedName)) (cancel func())
 	// Forget drops what is known of a worker that is not registered any more.
 	Forget(worker v1alpha1.ClusterName)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -26,7 +27,9 @@ func (r *runtimes) Status(_ v1alpha1.ClusterName, before []v1alpha1.WorkerRuntim
 	return r.status
 }
 
-func (r *runtimes) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
+func (r *runtimes) Subscribe(func(v1alpha1.ClusterName, []types.NamespacedName)) (cancel func()) {
+	return func() {}
+}
 
 func (r *runtimes) Forget(worker v1alpha1.ClusterName) { r.forgotten = append(r.forgotten, worker) }
 

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,6 +75,7 @@ type Deriver struct {
 	reader   client.Reader
 	runtimes map[string]trainerruntime.Runtime
 	fields   runtimeFields
+	owned    ownDemands
 }
 
 // NewDeriver returns a Deriver that reads runtimes with a client. It uses the client only when there is a job.
@@ -204,24 +204,18 @@ func runtimeInfo(
 
 // runtimeSpec reads the job's runtime from the hub. It returns a copy that the caller may change, and its version.
 func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, string, error) {
-	reference := &job.Spec.RuntimeRef
-	if reference.APIGroup == nil {
-		reference.APIGroup = ptr.To(trainer.GroupVersion.Group)
-	}
-	if reference.Kind == nil {
-		reference.Kind = ptr.To(trainer.ClusterTrainingRuntimeKind)
-	}
+	reference, key := &job.Spec.RuntimeRef, runtimeKey(job)
 	var spec *trainer.TrainingRuntimeSpec
 	var meta *metav1.ObjectMeta
 	var err error
 	switch *reference.Kind {
 	case trainer.ClusterTrainingRuntimeKind:
 		var runtime trainer.ClusterTrainingRuntime
-		err = d.reader.Get(ctx, types.NamespacedName{Name: reference.Name}, &runtime)
+		err = d.reader.Get(ctx, key, &runtime)
 		spec, meta = &runtime.Spec, &runtime.ObjectMeta
 	case trainer.TrainingRuntimeKind:
 		var runtime trainer.TrainingRuntime
-		err = d.reader.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: reference.Name}, &runtime)
+		err = d.reader.Get(ctx, key, &runtime)
 		spec, meta = &runtime.Spec, &runtime.ObjectMeta
 	}
 	switch {

@@ -8,7 +8,6 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -23,9 +22,11 @@ type Hub struct {
 	Flavors func() (*trainer.RuntimePatch, error)
 	// Priority of the job's Workload, nil if the hub's Kueue has none for the job.
 	Priority *int32
+	// Own returns the workers on which a runtime may make other pods than the hub's, nil for none. Nil: nothing is known.
+	Own func(runtime types.NamespacedName) *dispatch.OwnRuntimes
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PinsRuntime, PodSets, Grace, Claim, topology and priority. The error is as
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PinsRuntime, PodSets, Own, Grace, Claim, topology and priority. The error is as
 // that of Of, or an Obstacle of the job's flavors, checkpoint, data, topology or classes. The demand is empty if it could not be derived. Pass a copy
 // of the TrainJob: Fill writes to it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
@@ -40,11 +41,18 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 		return Demand{}, obstacle(v1alpha1.ReasonWaitingForWorkload, "%v", err)
 	}
 	trainjobs.SetHubFlavors(trainJob, flavors)
+	var own *dispatch.OwnRuntimes
+	key, whole := runtimeKey(trainJob), trainJob
+	if hub.Own != nil && rules.Rules().Runtime == v1alpha1.RuntimeAny {
+		if own = hub.Own(key); own != nil {
+			whole = trainJob.DeepCopy() // Of writes to the other.
+		}
+	}
 	derived, err := d.Of(ctx, trainJob)
 	if err != nil {
 		return Demand{}, err
 	}
-	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(trainJob, derived.Runtime, rules.Rules())
+	job.PodSets, job.RequiredRuntime = derived.PodSets, requiredRuntime(key, derived.Runtime, rules.Rules())
 	job.PinsRuntime = rules.Rules().Runtime == v1alpha1.RuntimePin
 	if kinds := rules.Rules().Propagate.Dependencies; len(kinds) > 0 {
 		if derived.Dependencies, derived.Needed, err = derived.dependencies(kinds); err != nil {
@@ -53,6 +61,11 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 	}
 	if err := checkpoint(job, rules); err != nil {
 		return derived, err
+	}
+	if own != nil {
+		if job.Own, err = d.own(whole, own, rules); err != nil {
+			return derived, err
+		}
 	}
 	if derived.Reads, err = readsOf(trainJob, rules); err != nil {
 		return derived, err
@@ -69,13 +82,9 @@ func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer
 }
 
 // requiredRuntime is the runtime that a worker must have for a job, nil if the policy takes any.
-func requiredRuntime(job *trainer.TrainJob, version string, rules v1alpha1.DispatchPolicySpec) *dispatch.RequiredRuntime {
+func requiredRuntime(key types.NamespacedName, version string, rules v1alpha1.DispatchPolicySpec) *dispatch.RequiredRuntime {
 	if rules.Runtime != v1alpha1.RuntimeSame {
 		return nil
-	}
-	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
-	if ptr.Deref(job.Spec.RuntimeRef.Kind, "") == trainer.TrainingRuntimeKind {
-		key.Namespace = job.Namespace
 	}
 	return &dispatch.RequiredRuntime{Key: key, Version: version, Propagated: *rules.Propagate.Runtimes}
 }
