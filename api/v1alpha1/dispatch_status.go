@@ -53,8 +53,8 @@ const (
 	OutcomeCopyDeleted Outcome = "CopyDeleted"
 	// OutcomeCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
 	OutcomeCopyChanged Outcome = "CopyChanged"
-	// OutcomeJobChanged: the TrainJob or its runtime was changed after the job was placed and before its copy was created.
-	// The job is counted and placed anew.
+	// OutcomeJobChanged: the TrainJob or its runtime was changed, on the hub or on the worker, after the job was placed and
+	// before its copy was created. The job is counted and placed anew.
 	OutcomeJobChanged Outcome = "JobChanged"
 	// OutcomePreempted: the copy was stopped to make room for a job of higher priority.
 	OutcomePreempted Outcome = "Preempted"

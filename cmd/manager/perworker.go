@@ -17,6 +17,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/remote"
@@ -112,6 +113,7 @@ func (w *wiring) newMirror(
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
 		Inherited: inherited, Creations: w.options.workerConcurrency, Budget: w.budgets.Of(worker), Trials: w.trials,
 		Accelerators: w.options.table, References: w.references,
+		Runtimes: func() *dispatch.Runtimes { return w.runtimes.States.Of(worker) },
 	}), nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/accelerators"
 	"github.com/trainyard/trainyard/dispatch/judgement"
 	"github.com/trainyard/trainyard/internal/copies"
@@ -88,6 +89,8 @@ type Options struct {
 	// Unsent says that a label or an annotation of the hub's objects does not come to the worker, beside those that never
 	// do. Nil: all others come.
 	Unsent func(key string) bool
+	// Runtimes returns what is known of the worker's runtimes beside the hub's. Nil: nothing.
+	Runtimes func() *dispatch.Runtimes
 	// Creations is how many creations may be under way at a time, zero for any number. It has to be less than the number
 	// of goroutines: while creations hang, jobs that run need some too.
 	Creations int

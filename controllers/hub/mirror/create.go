@@ -33,6 +33,9 @@ const (
 	leaseLimit = 30 * time.Second
 	// freshness is for how long an observation may be used for a creation: it may take long to make namespace and runtime.
 	freshness = 2 * time.Second
+	// uncomparedLimit is for how long a job waits until the worker's runtime has been compared with the hub's. It usually takes
+	// milliseconds. A worker that cannot be asked must not keep jobs from being created.
+	uncomparedLimit = 5 * time.Second
 	// goingLimit is for how long a job waits for the end of the copy of an earlier TrainJob, whose pods terminate.
 	goingLimit = time.Minute
 )
@@ -52,6 +55,8 @@ type creation struct {
 	nameTaken stopwatch
 	// pinGoes measures since when a pinned runtime that the copy needs is being deleted.
 	pinGoes stopwatch
+	// uncompared measures since when the copy waits for the comparison of the worker's runtime with the hub's.
+	uncompared stopwatch
 }
 
 // creator makes the copy, and what the copy needs on the worker.

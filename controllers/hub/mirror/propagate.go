@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
@@ -33,6 +34,11 @@ type propagation struct {
 	policy *v1alpha1.DispatchPolicy
 	// counted is the version of the runtime that the demand was derived from, empty if the Dispatch does not say it.
 	counted string
+	// countedOwn is the digest of the worker's own runtime that the demand was derived from, empty if it was the hub's.
+	countedOwn string
+	// runtimes is Options.Runtimes. patient is true while the copy may wait for what it does not know yet.
+	runtimes func() *dispatch.Runtimes
+	patient  func() bool
 	// inUse is true if a change of the runtime on the worker would stop running copies.
 	inUse func(ctx context.Context, kind string, key types.NamespacedName) (bool, error)
 	// pins and pinned are for a job whose policy pins its runtime.
@@ -77,8 +83,9 @@ func (c *creator) propagationBy(policy *v1alpha1.DispatchPolicy) propagation {
 	p := c.propagation
 	p.job, p.policy, p.inUse = c.seen.job, policy, c.runtimeInUse
 	if counted := c.seen.dispatch.Spec.Counted; counted != nil {
-		p.counted = counted.Runtime
+		p.counted, p.countedOwn = counted.Runtime, counted.WorkerRuntime
 	}
+	p.patient = func() bool { return c.attempt.creation.uncompared.elapsed(c.clock.Now()) < uncomparedLimit }
 	return p
 }
 

@@ -40,7 +40,11 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	if exists && onWorker.Labels[v1alpha1.LabelPinned] != "" && onWorker.Labels[v1alpha1.LabelPropagatedBy] == p.hubID {
 		return false, refusal(fmt.Sprintf("%s %q on worker %q was made for other jobs, whose policy pins their runtime", kind, key.Name, p.cluster))
 	}
-	if exists && p.keeps(onWorker) || client.IgnoreNotFound(err) != nil {
+	if client.IgnoreNotFound(err) != nil {
+		return false, err
+	}
+	keeps := exists && p.keeps(onWorker)
+	if err := p.checkOwn(ctx, onWorker, keeps); err != nil || keeps {
 		return false, err
 	}
 	source := onWorker.Annotations[v1alpha1.AnnotationSource]
@@ -88,6 +92,49 @@ func (p *propagation) runtimeRefused(err error, kind, name string) error {
 func (p *propagation) keeps(onWorker *metav1.PartialObjectMetadata) bool {
 	return onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID || !*p.policy.Rules().Propagate.Runtimes ||
 		p.counted != "" && onWorker.Annotations[v1alpha1.AnnotationSource] == p.counted+"."+replaced
+}
+
+// checkOwn fails if the worker's runtime is another than the one for which the job was placed, as far as is known: the worker
+// would make other pods than were counted. keeps says that the runtime on the worker stays as it is. It sends no request.
+func (p *propagation) checkOwn(ctx context.Context, onWorker *metav1.PartialObjectMetadata, keeps bool) error {
+	kind, key := trainjobs.RuntimeOf(p.job)
+	changed := change(fmt.Sprintf("%s %q of worker %q has changed since the job was placed", kind, key.Name, p.cluster))
+	switch {
+	case p.counted == "" || p.runtimes == nil:
+		return nil
+	case !keeps && p.countedOwn != "": // It is gone, or the hub's comes in its place.
+		return changed
+	case !keeps || p.countedOwn == "" && p.isUntouched(onWorker):
+		return nil
+	}
+	known, has := p.runtimes().Of(key)
+	if !has {
+		return nil
+	}
+	if known.Version != p.counted && (known.Version == "" || p.isOnHub(ctx, kind, key)) && p.patient() {
+		return requeue.Outdated(fmt.Sprintf("%s %q of worker %q is being compared with the hub's", kind, key.Name, p.cluster))
+	}
+	own := ""
+	if known.Own != nil {
+		own = known.Own.Digest
+	}
+	// If the worker's runtime was compared with another version of the hub's, it need not have changed.
+	if own == p.countedOwn || p.countedOwn == "" && known.Version != p.counted {
+		return nil
+	}
+	return changed
+}
+
+// isUntouched says whether a runtime is what this manager has made of the hub's runtime that was counted.
+func (p *propagation) isUntouched(onWorker *metav1.PartialObjectMetadata) bool {
+	return onWorker.Labels[v1alpha1.LabelPropagatedBy] == p.hubID && onWorker.Generation == 1 &&
+		onWorker.Annotations[v1alpha1.AnnotationSource] == p.counted+"."+replaced
+}
+
+// isOnHub says whether the hub's cache has the runtime as it was counted.
+func (p *propagation) isOnHub(ctx context.Context, kind string, key types.NamespacedName) bool {
+	onHub := metadataOf(trainer.SchemeGroupVersion.String(), kind)
+	return p.hub.Get(ctx, key, onHub) == nil && versionOf(onHub) == p.counted
 }
 
 // versionOf is "UID.GENERATION" of an object.

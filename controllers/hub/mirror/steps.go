@@ -65,7 +65,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 		seen: seen, attempt: known, cluster: o.Cluster, hubID: o.HubID, clock: o.Clock, worker: worker, policy: o.Policy,
 		propagation: propagation{
 			cluster: o.Cluster, hubID: o.HubID, hub: o.Hub, hubReader: o.HubReader, connection: o.Worker, worker: worker,
-			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent, pins: o.Pins, pinned: r.pinned,
+			namespaceLabel: o.NamespaceLabel, unsent: o.Unsent, pins: o.Pins, pinned: r.pinned, runtimes: o.Runtimes,
 		},
 		letGo:        func() {},
 		dependencies: o.Dependencies, protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials,
