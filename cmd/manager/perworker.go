@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -122,8 +123,11 @@ func (w *wiring) collection(worker v1alpha1.ClusterName, connection *remote.Clus
 		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Quarantine: w.quarantine,
 		Worker: connection, WorkerCache: connection.Cache(), Others: w.other,
-		Busy:      func() bool { return w.placer.Busy() || w.members.Busy(mirrorName, worker) },
-		Retention: w.policies.Retention, Demand: w.placer.Demand, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Busy: func() bool { return w.placer.Busy() || w.members.Busy(mirrorName, worker) },
+		Demand: func(ctx context.Context, job *unstructured.Unstructured) (v1alpha1.DispatchSpec, error) {
+			return w.placer.Demand(ctx, job, worker)
+		},
+		Retention: w.policies.Retention, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 }
 

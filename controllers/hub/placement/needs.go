@@ -153,8 +153,11 @@ func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) 
 	return expire, nil
 }
 
-// Demand returns what a TrainJob needs, as its Dispatch records it when it is placed: PodSets, Priority and Dependencies.
-func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstructured) (v1alpha1.DispatchSpec, error) {
+// Demand returns what a TrainJob needs on a worker, as its Dispatch records it when it is placed: PodSets, Priority and
+// Dependencies.
+func (r *Reconciler) Demand(
+	ctx context.Context, trainJob *unstructured.Unstructured, worker v1alpha1.ClusterName,
+) (v1alpha1.DispatchSpec, error) {
 	seen := &observation{job: trainJob, kueue: r.observer.kueueOf(trainJob)}
 	job, err := r.needs.job(ctx, seen)
 	if err != nil {
@@ -164,7 +167,9 @@ func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstruct
 	if err == nil && unmet != nil {
 		err = fmt.Errorf("%s: %s", unmet.Reason, unmet.Message)
 	}
-	return v1alpha1.DispatchSpec{PodSets: copied(job.PodSets), Priority: job.Priority, Dependencies: slices.Clone(job.Dependencies)}, err
+	return v1alpha1.DispatchSpec{
+		PodSets: copied(job.AssumedOn(worker)), Priority: job.Priority, Dependencies: slices.Clone(job.Dependencies),
+	}, err
 }
 
 // placedCondition is the condition Placed of a Dispatch, nil if it has none.

@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // knownRuntimes are what a test says of the runtimes of workers.
@@ -142,6 +143,13 @@ func TestOwnRuntimeIsCounted(t *testing.T) {
 	}
 	if events := strings.Join(s.Events.About("own"), "\n"); strings.Contains(events, "RuntimeDiffers") {
 		t.Errorf("Events %q: what the worker makes was counted", events)
+	}
+
+	// So it is for a copy that is adopted on one of the workers.
+	for worker, pods := range map[v1alpha1.ClusterName]int32{east: 2, west: 3} {
+		needs, err := s.reconciler.Demand(t.Context(), stage.ReadTrainJob(t, s.Hub.Admin, s.Key("own")), worker)
+		check.Must(t, err)
+		check.Equal(t, pods, needs.PodSets[0].Count, "pods of the job on %s", worker)
 	}
 
 	// The room that is left on east is what the worker's runtime leaves.
