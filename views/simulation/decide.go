@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
@@ -167,6 +168,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	}
 	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs, w.policies)
 	job.Data = w.data().Locate(needs.Reads)
+	w.noteRuntimes(&job, object)
 	w.noteUnbrought(ctx, needs.Needed, &job)
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
@@ -180,6 +182,22 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		return job, nil, w.runtimeMissing(ctx, trainJob)
 	default:
 		return job, obstacle, nil
+	}
+}
+
+// noteRuntimes notes the workers whose own runtime makes other pods of a job than the hub's: the status of a WorkerCluster
+// does not have the runtime.
+func (w *world) noteRuntimes(job *dispatch.Job, object map[string]any) {
+	policy, _, err := dispatch.SelectPolicy(w.policies, *job)
+	if err != nil || policy.Rules().Runtime != v1alpha1.RuntimeAny {
+		return
+	}
+	kind, key := trainjobs.RuntimeOf(&unstructured.Unstructured{Object: object})
+	for i := range w.workers {
+		if known, _ := w.workers[i].Runtimes.Of(key); known.Demand {
+			w.note("worker %q has its own %s %q, with which the hub counts its room: %s; the hub's is assumed here, so the answer "+
+				"about this worker may be wrong", w.workers[i].Name, kind, key.Name, known.Difference())
+		}
 	}
 }
 

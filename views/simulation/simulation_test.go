@@ -188,6 +188,8 @@ status: {phase: Starting}`},
 			reason:    "another runtime of that name will do",
 			documents: []string{torch, drifted("small", 2), job("a", 2), policy("p", "runtime: Any")},
 			want:      []string{"a small 0 Placed p"},
+			notes: []string{`worker "small" has its own ClusterTrainingRuntime "torch", with which the hub counts its room: it differs in ` +
+				"spec.mlPolicy.numNodes; the hub's is assumed here, so the answer about this worker may be wrong"},
 		},
 		"Policy":    {reason: "the policy's selector and scores", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2), policy("p", "scoring: [{name: MostAllocated}]")}, want: []string{"a small 0 Placed p"}},
 		"NoPolicy":  {reason: "no policy is the job's", documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {selector: {matchLabels: {a: b}}}")}, want: []string{"a  0 NoPolicy"}},
