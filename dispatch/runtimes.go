@@ -120,6 +120,17 @@ func (r *Runtimes) Of(key types.NamespacedName) (comparison Comparison, has bool
 	return comparison, has
 }
 
+// Settles says whether it is known again what a status says of runtimes: each is compared, or not on the worker any more.
+func (r *Runtimes) Settles(status []v1alpha1.WorkerRuntime) bool {
+	for i := range status {
+		comparison, has := r.Of(types.NamespacedName{Namespace: status[i].Namespace, Name: status[i].Name})
+		if has && comparison.Version == "" || !has && (r == nil || !r.listed) {
+			return false
+		}
+	}
+	return true
+}
+
 // reportedRuntimes are what the status of a WorkerCluster says. A runtime that it does not name counts as equal.
 func reportedRuntimes(status []v1alpha1.WorkerRuntime) *Runtimes {
 	reported := &Runtimes{reported: true, compared: map[types.NamespacedName]Comparison{}}

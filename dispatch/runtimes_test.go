@@ -67,6 +67,33 @@ func TestRuntimeObjection(t *testing.T) {
 	}
 }
 
+// What a status says of runtimes is known again when each is compared, or is known to be gone.
+func TestSettles(t *testing.T) {
+	key := types.NamespacedName{Name: "torch"}
+	status := []v1alpha1.WorkerRuntime{{Kind: "ClusterTrainingRuntime", Name: "torch", State: v1alpha1.RuntimeDiffers}}
+	with := func(comparison Comparison, listed bool) *Runtimes {
+		return NewRuntimes(map[types.NamespacedName]Comparison{key: comparison}, listed)
+	}
+	for name, tc := range map[string]struct {
+		runtimes *Runtimes
+		status   []v1alpha1.WorkerRuntime
+		want     bool
+	}{
+		"NothingSaid": {want: true},
+		"Nothing":     {status: status},
+		"NotListed":   {status: status, runtimes: NewRuntimes(nil, false)},
+		"Gone":        {status: status, runtimes: NewRuntimes(nil, true), want: true},
+		"Pending":     {status: status, runtimes: with(Comparison{}, true)},
+		"Compared":    {status: status, runtimes: with(Comparison{Version: "a.1"}, false), want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.runtimes.Settles(tc.status); got != tc.want {
+				t.Errorf("Settles = %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
 // The filter says why, and a worker with the hub's runtime gets the job although another scores higher.
 func TestDecideByRuntime(t *testing.T) {
 	key := types.NamespacedName{Name: "torch"}

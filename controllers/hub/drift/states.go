@@ -264,12 +264,15 @@ func (s *States) of(name v1alpha1.ClusterName, key types.NamespacedName) (dispat
 }
 
 // seen notes that a worker has a runtime in a version. If that version has not been compared, nothing else is known of it than
-// whether it is foreign. Until then its pods are counted as those of the version before.
+// whether it is foreign. Until then its pods are counted as those of the version before. An outdated version has probably been
+// replaced by the hub's just now.
 func (s *States) seen(name v1alpha1.ClusterName, key types.NamespacedName, version string, foreign bool) {
 	s.change(name, func(w *worker) {
 		if _, has := w.compared[key]; !has || w.asked[key].version != version {
 			before := w.compared[key]
-			w.set(name, key, dispatch.Comparison{Foreign: foreign, Own: before.Own, Assumed: before.Assumed}, asked{version: version})
+			w.set(name, key, dispatch.Comparison{
+				Foreign: foreign, Outdated: before.Outdated, Own: before.Own, Assumed: before.Assumed,
+			}, asked{version: version})
 		}
 	})
 }

@@ -169,6 +169,14 @@ func TestOwnRuntimes(t *testing.T) {
 	expect("it is equal", "west torch")
 	check.Equal(t, 1, len(s.Own(key).On), "workers with own runtimes")
 	check.Equal(t, 2, len(own.On), "workers in what was returned before")
+	outdated := withOwn("b", 10)
+	outdated.Outdated = true
+	compare(west, "worker.4", outdated)
+	s.seen(west, key, "worker.5", false)
+	if known := s.Own(key).On[west]; !known.Outdated || digestOf(known.Own) != "b" {
+		t.Errorf("while the hub's comes in the place of an earlier version, %+v is known", known)
+	}
+	s.gone(west, key)
 	s.Forget(east)
 	if s.Own(key) != nil {
 		t.Error("the runtime of a worker that is gone is kept")

@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -158,6 +159,38 @@ func TestOwnRuntimeIsCounted(t *testing.T) {
 	if !strings.Contains(reasons[east], "lacks 16 nvidia.com/gpu") {
 		t.Errorf("east is %q for the next job", reasons[east])
 	}
+}
+
+// A manager that starts places nothing before it knows again which pods a worker makes with the runtimes that were not the
+// hub's before. So a job that waits because of them goes on waiting.
+func TestOwnRuntimesAreAwaitedAfterAStart(t *testing.T) {
+	s := newScene(t)
+	for _, name := range []v1alpha1.ClusterName{east, west} {
+		worker := &v1alpha1.WorkerCluster{}
+		check.Must(t, s.Hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+		show := func(runtimes []v1alpha1.WorkerRuntime) {
+			worker.Status.Runtimes = runtimes
+			check.Must(t, s.Hub.Admin.Status().Update(context.WithoutCancel(t.Context()), worker))
+		}
+		show([]v1alpha1.WorkerRuntime{{
+			Kind: trainer.ClusterTrainingRuntimeKind, Name: torchKey.Name, State: v1alpha1.RuntimeDiffers, Since: metav1.NewTime(s.Clock.Now()),
+		}})
+		t.Cleanup(func() {
+			check.Must(t, s.Hub.Admin.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Name: string(name)}, worker))
+			show(nil)
+		})
+	}
+	large := torchIs(ownTorch(s.torchVersion(t), 3, 8))
+	known := knownRuntimes{east: large}
+	s.runtimes = known
+	s.restart(t)
+	s.Submit(t, "early", plain)
+	if d, _ := s.reconcile(t, "early"); d != nil {
+		t.Fatalf("the Dispatch is %+v, want none: the runtime of west has not been compared", d.Spec)
+	}
+	known[west] = large
+	s.reconciler.runtimesChanged(west, []types.NamespacedName{torchKey})
+	s.expect(t, "early", v1alpha1.ReasonNoFit)
 }
 
 // A worker whose own runtime asks for less than the hub's gets the job, where the pods of the hub's runtime have no room.

@@ -103,7 +103,9 @@ func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListO
 // runtimesChanged wakes the jobs for which a worker makes other pods than before.
 func (r *Reconciler) runtimesChanged(_ v1alpha1.ClusterName, own []types.NamespacedName) {
 	for _, runtime := range own {
-		r.wake(r.waiting.naming(runtime)...)
+		jobs := r.waiting.naming(runtime)
+		r.decider.Await(jobs)
+		r.wake(jobs...)
 	}
 	r.decider.Changed()
 }

@@ -114,6 +114,18 @@ func (d *Decider) Expect(jobs []types.NamespacedName) {
 	d.Changed()
 }
 
+// Await has the first pass wait for jobs that need something else than before. Later passes wait for nobody.
+func (d *Decider) Await(jobs []types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.expected == nil || d.startup.over {
+		return
+	}
+	for _, key := range jobs {
+		d.expected[key] = struct{}{}
+	}
+}
+
 // Met notes that the reconciler has looked at a job, whatever came of it.
 func (d *Decider) Met(key types.NamespacedName) {
 	d.mu.Lock()

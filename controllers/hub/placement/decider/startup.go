@@ -13,7 +13,8 @@ import (
 
 // startup is the time after the start in which nothing is decided, because a worker that was Ready before is still
 // being connected. The worker may have a copy of a waiting job, if the hub was restored from a backup. It may have
-// room, so that no job has to be preempted. And the first job in order may be a job of Kueue's, of which it is not
+// room, so that no job has to be preempted. Its own runtimes, of which its status has only the names, may make other pods
+// than the hub's. And the first job in order may be a job of Kueue's, of which it is not
 // known yet whether it may be placed.
 type startup struct {
 	options Options
@@ -31,8 +32,14 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	if s.over {
 		return true
 	}
+	differing := map[v1alpha1.ClusterName][]v1alpha1.WorkerRuntime{}
+	for i := range workers {
+		if status := workers[i].Status.Runtimes; len(status) > 0 {
+			differing[v1alpha1.ClusterName(workers[i].Name)] = status
+		}
+	}
 	s.awaited = records.Awaited(workers, func(name v1alpha1.ClusterName) bool {
-		return s.awaited != nil && !s.awaited[name] || s.isShown(name)
+		return s.awaited != nil && !s.awaited[name] || s.isShown(name) && s.isCompared(name, differing[name])
 	})
 	s.over = len(s.awaited) == 0 && (s.options.KueueKnown == nil || s.options.KueueKnown()) || !s.options.Clock.Now().Before(s.until)
 	return s.over
@@ -47,6 +54,11 @@ func Starting(d *Decider) time.Duration {
 		return 0
 	}
 	return max(d.startup.until.Sub(d.options.Clock.Now()), time.Second)
+}
+
+// isCompared says whether it is known which pods the worker makes with the runtimes that its status names.
+func (s *startup) isCompared(name v1alpha1.ClusterName, status []v1alpha1.WorkerRuntime) bool {
+	return s.options.Runtimes == nil || len(status) == 0 || s.options.Runtimes(name).Settles(status)
 }
 
 // isShown says whether it is known what the worker has.
