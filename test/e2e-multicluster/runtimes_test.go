@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -70,4 +72,55 @@ func TestRuntimeDrift(t *testing.T) {
 	check.Equal(t, large, placedOn(t, job), "the worker of the job")
 	ends(t, job, trainer.TrainJobComplete)
 	y.Eventually(t, func(g gomega.Gomega) { g.Expect(shown(g)).To(gomega.BeEmpty()) })
+}
+
+// The runtime of a worker asks for more pods than the hub's, and than the worker has nodes. A job that takes any runtime
+// waits, although the hub's runtime would fit there. When the worker's runtime is changed to what the worker has room for,
+// the job is woken, and runs there with the pods that were counted.
+func TestOwnRuntimeIsCounted(t *testing.T) {
+	const name = "own"
+	shared := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
+	current(t.Context(), gomega.NewWithT(t), y.Hub, shared)
+	nodes := map[client.Client]int32{y.Hub: 1, y.Workers[large]: 100}
+	for _, c := range []client.Client{y.Hub, y.Workers[large]} {
+		runtime := &trainer.TrainingRuntime{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Labels: shared.Labels}, Spec: *shared.Spec.DeepCopy(),
+		}
+		runtime.Spec.MLPolicy.NumNodes = ptr.To(nodes[c])
+		check.Must(t, c.Create(t.Context(), runtime))
+		t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(c.Delete(context.Background(), runtime))) })
+	}
+	y.Eventually(t, func(g gomega.Gomega) {
+		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: large}}
+		g.Expect(current(t.Context(), g, y.Hub, worker).Status.Runtimes).To(gomega.ContainElement(gomega.And(
+			gomega.HaveField("Name", name), gomega.HaveField("State", v1alpha1.RuntimeDiffers))))
+	})
+
+	job := yard.Job{Name: name, GPUs: 8, RunFor: "1s"}.TrainJob() // Only large has nodes with eight GPUs.
+	job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name, job.Spec.Trainer.NumNodes = ptr.To(trainer.TrainingRuntimeKind), name, nil
+	check.Must(t, y.Hub.Create(t.Context(), job))
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(y.Hub.Delete(context.Background(), job))) })
+	d := waitsFor(t, job, v1alpha1.ReasonNoFit)
+	const words = `the pods are counted as the worker's own TrainingRuntime "own" makes them`
+	at := slices.IndexFunc(d.Status.Explanation, func(line v1alpha1.ClusterExplanation) bool { return line.Cluster == large })
+	if why := d.Status.Explanation[at]; why.Reason != v1alpha1.ReasonInsufficientResources || !strings.Contains(why.Message, words) {
+		t.Errorf("the job does not run on %s because %s: %s", large, why.Reason, why.Message)
+	}
+
+	onLarge := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+	edit(t.Context(), t, y.Workers[large], onLarge, func(runtime *trainer.TrainingRuntime) { runtime.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
+	check.Equal(t, large, placedOn(t, job), "the worker of the job")
+	d = &v1alpha1.Dispatch{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+	current(t.Context(), gomega.NewWithT(t), y.Hub, d)
+	check.Equal(t, int32(2), d.Spec.PodSets[0].Count, "pods that were counted")
+	if d.Spec.Counted.WorkerRuntime == "" {
+		t.Errorf("the Dispatch does not say which runtime was counted: %+v", d.Spec.Counted)
+	}
+	y.Eventually(t, func(g gomega.Gomega) {
+		jobSet := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
+		current(t.Context(), g, y.Workers[large], jobSet)
+		g.Expect(jobSet.Spec.ReplicatedJobs).To(gomega.HaveLen(1))
+		g.Expect(jobSet.Spec.ReplicatedJobs[0].Template.Spec.Parallelism).To(gomega.HaveValue(gomega.BeEquivalentTo(2)), "pods that the worker makes")
+	})
+	ends(t, job, trainer.TrainJobComplete)
 }
