@@ -88,6 +88,8 @@ type Cluster struct {
 		fault string
 		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
+		// rightsDoubted is true when the loop must ask again which rights the worker grants.
+		rightsDoubted bool
 		// jobsWatched is when the watch of TrainJobs last began. definitionChanged is true if it has ended early since the loop
 		// last asked.
 		jobsWatched       time.Time

@@ -36,8 +36,8 @@ type observation struct {
 	// apis are the APIs that the worker served when it last answered that. apisErr is the last error, or nil.
 	apis    apis
 	apisErr error
-	// logs says whether the worker lets the hub read logs, if somebody wants to know.
-	logs permission
+	// rights says which of Options.Rights the worker grants.
+	rights map[Right]grant
 	// synced is true when the caches have listed everything once. pending are the resources that the caches have not
 	// listed yet. overdue is true when the first lists take longer than SyncTimeout.
 	synced  bool

@@ -90,11 +90,7 @@ func (l *loop) observe() *route {
 			l.setAPIsDue()
 		}
 	}
-	if l.opts.Logs && l.seen.logs != permitted {
-		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
-		l.seen.logs = l.prober.logs(ctx)
-		cancel()
-	}
+	l.askRights()
 	if l.seen.apis.trainJob && l.started.IsZero() {
 		l.startCaches()
 	}
@@ -134,7 +130,7 @@ func (l *loop) takeTarget() target {
 		before.retire()
 		l.retired = append(slices.DeleteFunc(l.retired, func(old *pool) bool { return old.count() == 0 }), before)
 		l.setAPIsDue()
-		l.seen.logs = unasked
+		l.seen.rights = nil
 		l.log.Info("Credentials of worker swapped", "fingerprint", t.fingerprint)
 	}
 	l.pool = fresh
@@ -274,7 +270,7 @@ func (l *loop) act(found *route, v decision) {
 		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
 		s.Fingerprint = l.seen.fingerprint
 		s.Capacity, s.CapacityMessage = state, message
-		s.JobSetMissing, s.LogsForbidden = "", l.seen.logs == refused
+		s.JobSetMissing, s.Forbidden = "", l.seen.forbidden(l.opts.Rights)
 		if v.state == Connected {
 			s.JobSetMissing = l.seen.jobSetMissing()
 		}

@@ -50,8 +50,8 @@ type Options struct {
 	FailureThreshold int
 	// Workloads lets the caches hold the Workloads that a MultiKueue has created on the workers. Default: they do not.
 	Workloads bool
-	// Logs says whether to find out if the worker lets the hub read logs of pods. Default: it does not matter.
-	Logs bool
+	// Rights are those of which the status says whether the worker refuses them. Default: none.
+	Rights []Right
 	// QPS and Burst limit the requests to one worker, except watches and probes. Default: 200 and 400. QPS < 0: no limit.
 	QPS   float32
 	Burst int

@@ -45,15 +45,6 @@ const (
 	forbidden
 )
 
-// permission is what is known of a right of the hub on a worker.
-type permission int
-
-const (
-	unasked permission = iota
-	permitted
-	refused
-)
-
 // maxUID is how many characters the ID of a cluster may have. Kubernetes makes IDs of 36 characters.
 const maxUID = 128
 
@@ -201,19 +192,6 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 		found.trainer, found.unsure, err = p.schema(ctx)
 	}
 	return found, err
-}
-
-// logs finds out whether the hub may read logs of pods. It asks for the log of a pod that is not there: a worker says so
-// only to who may read logs.
-func (p *prober) logs(ctx context.Context) permission {
-	err := p.rest.Get().AbsPath("/api/v1/namespaces/" + metav1.NamespaceSystem + "/pods/trainyard-probe/log").Do(ctx).Error()
-	switch {
-	case apierrors.IsForbidden(err):
-		return refused
-	case err == nil, apierrors.IsNotFound(err):
-		return permitted
-	}
-	return unasked
 }
 
 func (p *prober) serves(ctx context.Context, groupVersion, resource string) (bool, error) {

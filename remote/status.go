@@ -85,9 +85,8 @@ type Status struct {
 	// JobSetMissing says what to do about a worker that does not serve JobSets, so that no copy can run there. Empty: it
 	// serves them, as far as is known. It counts only while Connected: the hub must be able to stop jobs there.
 	JobSetMissing string
-	// LogsForbidden says that the worker does not let the hub read logs of pods. It counts only while Connected, and with
-	// Options.Logs.
-	LogsForbidden bool
+	// Forbidden are those of Options.Rights that the worker refuses. They count only while Connected.
+	Forbidden []Right
 	// Since is when the state began. For Unreachable, it is the time of the first failure.
 	Since time.Time
 	// SilentSince is the time since which nothing has answered at the address, while State is Unreachable: no connection
@@ -114,7 +113,7 @@ type Status struct {
 // same says whether there is nothing to report to subscribers.
 func (s Status) same(other Status) bool {
 	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.Untried == other.Untried && s.LeaseRefusal == other.LeaseRefusal &&
-		s.JobSetMissing == other.JobSetMissing && s.LogsForbidden == other.LogsForbidden && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
+		s.JobSetMissing == other.JobSetMissing && slices.Equal(s.Forbidden, other.Forbidden) && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
 		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
 		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.same(&other.Trainer) && s.Fingerprint == other.Fingerprint
 }

@@ -88,7 +88,7 @@ func addControllers(
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		Hub: hub, HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
 		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Leading: o.Leads, Logger: log,
-		Workloads: o.kueueDispatcher, Logs: o.gateway.enabled(),
+		Workloads: o.kueueDispatcher, Rights: o.rights(),
 	})
 	if err != nil {
 		return fmt.Errorf("set up connections: %w", err)

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,11 +14,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/dependencies"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // referencesFunc returns what the pods of a copy name.
 type referencesFunc = func(context.Context, *unstructured.Unstructured) ([]dependencies.Reference, error)
+
+// lookUp looks for what the pods of copies name, nil without --lookup.
+func (w *wiring) lookUp(connection *remote.Cluster) *mirror.LookUp {
+	if w.references == nil {
+		return nil
+	}
+	return &mirror.LookUp{
+		References: w.references, Refused: connection.DoubtRights,
+		Permitted: func() bool { return !slices.Contains(connection.Status().Forbidden, remote.LookUp) },
+	}
+}
 
 // newReferences returns a function that finds in a copy and its runtime what the pods name. It reads runtimes with the
 // client.

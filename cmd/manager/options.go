@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/accelerators"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/gateway"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -149,6 +150,17 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.logArchive.addFlags(fs)
 	o.webhooks.AddFlags(fs, webhookWords)
 	o.gateway.addFlags(fs)
+}
+
+// rights are the rights on workers that the manager can do without, and of which admins learn if they are missing.
+func (o *options) rights() (rights []remote.Right) {
+	if o.gateway.enabled() {
+		rights = append(rights, remote.ReadLogs)
+	}
+	if o.lookup {
+		rights = append(rights, remote.LookUp)
+	}
+	return rights
 }
 
 // validate returns all faults at once.

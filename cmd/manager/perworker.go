@@ -113,7 +113,7 @@ func (w *wiring) newMirror(
 		Policy:        w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
 		Inherited: inherited, Creations: w.options.workerConcurrency, Budget: w.budgets.Of(worker), Trials: w.trials,
-		Accelerators: w.options.table, References: w.references,
+		Accelerators: w.options.table, LookUp: w.lookUp(connection),
 		Runtimes: func() *dispatch.Runtimes { return w.runtimes.States.Of(worker) },
 	}), nil
 }

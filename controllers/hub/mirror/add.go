@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/trainyard/trainyard/api/dependencies"
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
@@ -48,7 +47,7 @@ type Dependencies interface {
 }
 
 // Options of a mirror. All but Collector, Dependencies, Pins, JobSetMissing, Protected, NamespaceLabel, Unsent, Creations,
-// Inherited, Budget, Trials, References and Accelerators are required.
+// Inherited, Budget, Trials, LookUp and Accelerators are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -100,9 +99,8 @@ type Options struct {
 	Budget *Budget
 	// Trials has the questions whether workers take the copies of jobs that wait. Nil: there are none.
 	Trials *Trials
-	// References returns what the pods of a copy name, by the runtime that the hub has. The mirror looks for it on a worker
-	// that permits that. Nil: it does not look.
-	References func(ctx context.Context, copy *unstructured.Unstructured) ([]dependencies.Reference, error)
+	// LookUp looks for what the pods of copies name. Nil: nobody does.
+	LookUp *LookUp
 }
 
 // Collector does on one worker what is to be done beside the attempts that are on record. Package garbagecollection has
@@ -138,11 +136,7 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	if options.Pins == nil {
 		options.Pins = unheld{}
 	}
-	r := &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations), pinned: &pinned{}}
-	if options.References != nil {
-		r.names = &names{references: options.References, connection: options.Worker, clock: options.Clock}
-	}
-	return r
+	return &reconciler{options: options, started: options.Clock.Now(), creations: newCreations(options.Creations), pinned: &pinned{}}
 }
 
 // JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted, or was stopped. Everything

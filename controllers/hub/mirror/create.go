@@ -78,8 +78,8 @@ type creator struct {
 	unsent       func(key string) bool
 	trials       *Trials
 	creations    *creations
-	// names is nil if nobody looks for what pods name.
-	names    *names
+	// lookUp is Options.LookUp.
+	lookUp   *LookUp
 	verifier *verifier
 	search   *search
 	kueue    *workerKueue
@@ -194,11 +194,11 @@ func (c *creator) challenged(policy *v1alpha1.DispatchPolicy, challenge string) 
 // missing returns a refusal if the worker lacks what the pods of the copy name, as far as the hub may look. What a runtime
 // of the worker's own names is not known.
 func (c *creator) missing(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
-	if c.names == nil || c.ownRuntime {
+	if c.lookUp == nil || c.ownRuntime {
 		return nil
 	}
 	copy := newCopy(c.seen.job, c.seen.dispatch, policy, c.hubID, c.unsent)
-	return c.names.missing(ctx, c.cluster, copy)
+	return c.lookUp.missing(ctx, c.propagation.connection, c.cluster, copy)
 }
 
 // send creates the copy.

@@ -31,8 +31,6 @@ type reconciler struct {
 	creations *creations
 	// pinned is what is known of the runtimes that jobs pin.
 	pinned *pinned
-	// names looks for what pods name, nil if nobody does.
-	names *names
 	// attempts has a *attempt for each key, a NamespacedName, that is live on this worker.
 	attempts sync.Map
 }

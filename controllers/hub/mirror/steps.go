@@ -69,7 +69,7 @@ func (r *reconciler) stepsFor(worker copies.Worker, seen *observation, known *at
 		},
 		letGo:        func() {},
 		dependencies: o.Dependencies, protected: o.Protected, sweepRefused: o.Collector.SweepRefused, unsent: o.Unsent, trials: o.Trials,
-		creations: r.creations, names: r.names,
+		creations: r.creations, lookUp: o.LookUp,
 		verifier: verifier, search: search, kueue: kueue, mender: s.mender, reporter: s.reporter, events: s.events,
 	}
 	return s

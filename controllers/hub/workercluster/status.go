@@ -78,9 +78,8 @@ func (r *Reconciler) readiness(worker *v1alpha1.WorkerCluster, seen observation)
 		return v1alpha1.ReasonJobSetAPIMissing, seen.connection.JobSetMissing
 	case seen.connection.State == remote.Connected:
 		reason, message = capacityReadiness(seen.connection)
-		if reason == v1alpha1.ReasonConnected && seen.connection.LogsForbidden {
-			message += fmt.Sprintf("; it does not let the hub read logs of pods, so the gateway shows none: run \"kubectl trainyard join %s\" again, "+
-				"or apply config/worker-logs there", worker.Name)
+		if reason == v1alpha1.ReasonConnected {
+			message += r.refusals(worker, seen)
 		}
 		return reason, message
 	case seen.connection.State == remote.IdentityChanged:
@@ -114,6 +113,33 @@ func capacityReadiness(connection remote.Status) (reason, message string) {
 		message += "; " + connection.CapacityMessage
 	}
 	return v1alpha1.ReasonConnected, message
+}
+
+// refusals says which rights the worker refuses, what the hub does not do without them, and what grants them.
+func (r *Reconciler) refusals(worker *v1alpha1.WorkerCluster, seen observation) (words string) {
+	for _, right := range seen.connection.Forbidden {
+		switch right {
+		case remote.ReadLogs:
+			words += fmt.Sprintf("; it does not let the hub read logs of pods, so the gateway shows none: run \"kubectl trainyard join %s\" again, "+
+				"or apply config/worker-logs there", worker.Name)
+		case remote.LookUp:
+			if r.hasNoAgent(seen) { // The agent looks itself.
+				words += fmt.Sprintf("; it does not let the hub look for what jobs name, so jobs that lack a Secret hang there: "+
+					"run \"kubectl trainyard join %s --lookup\" again, or apply config/worker-lookup there", worker.Name)
+			}
+		}
+	}
+	return words
+}
+
+// hasNoAgent says whether it is known that no agent of the worker answers.
+func (r *Reconciler) hasNoAgent(seen observation) bool {
+	if r.Agents == nil {
+		return false
+	}
+	state, _ := r.Agents.Agent(seen.name, seen.connection.ClusterID)
+	reason, _ := agentReadiness(state)
+	return reason == v1alpha1.ReasonAgentMissing
 }
 
 // setSeen keeps the time of the worker's last answer while it does not answer: the rest of the status is from that

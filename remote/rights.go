@@ -1,0 +1,108 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Right is a right of the hub on a worker without which the worker takes jobs all the same.
+type Right string
+
+// The rights.
+const (
+	// ReadLogs is the right to read logs of pods, which config/worker-logs grants.
+	ReadLogs Right = "ReadLogs"
+	// LookUp is the right to get Secrets, and so the rest that config/worker-lookup grants.
+	LookUp Right = "LookUp"
+)
+
+const (
+	// absent is the name of objects that are not there: a worker says so only to who has the right to get them.
+	absent = "trainyard-probe"
+	// rightPause is how many probe intervals pass before a worker that refuses a right is asked again.
+	rightPause = 6
+)
+
+// permission is what is known of a right.
+type permission int
+
+const (
+	unasked permission = iota
+	permitted
+	refused
+)
+
+// grant is the answer of a worker that was asked for a right.
+type grant struct {
+	permission permission
+	asked      time.Time
+}
+
+// permission finds out whether the worker grants a right. It asks for an object that is not there.
+func (p *prober) permission(ctx context.Context, right Right) permission {
+	var err error
+	switch right {
+	case ReadLogs:
+		err = p.rest.Get().AbsPath("/api/v1/namespaces/" + metav1.NamespaceSystem + "/pods/" + absent + "/log").Do(ctx).Error()
+	case LookUp: // Of a Secret that is there all the same, only the metadata would come.
+		_, err = p.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(metav1.NamespaceSystem).
+			Get(ctx, absent, metav1.GetOptions{})
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return refused
+	case err == nil, apierrors.IsNotFound(err):
+		return permitted
+	}
+	return unasked
+}
+
+// askRights asks for the rights that the worker is not known to grant.
+func (l *loop) askRights() {
+	if l.takeDoubt() || l.seen.rights == nil {
+		l.seen.rights = map[Right]grant{}
+	}
+	for _, right := range l.opts.Rights {
+		switch known := l.seen.rights[right]; {
+		case known.permission == permitted,
+			known.permission == refused && l.opts.Clock.Since(known.asked) < rightPause*l.opts.ProbeInterval:
+			continue
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
+		l.seen.rights[right] = grant{permission: l.prober.permission(ctx, right), asked: l.opts.Clock.Now()}
+		cancel()
+	}
+}
+
+func (l *loop) takeDoubt() (doubted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	doubted, l.locked.rightsDoubted = l.locked.rightsDoubted, false
+	return doubted
+}
+
+// forbidden returns those of the rights that the worker refuses.
+func (f *observation) forbidden(rights []Right) (forbidden []Right) {
+	for _, right := range rights {
+		if f.rights[right].permission == refused {
+			forbidden = append(forbidden, right)
+		}
+	}
+	return forbidden
+}
+
+// DoubtRights makes the connection ask again which rights the worker grants. Call it when the worker has forbidden something
+// that such a right permits.
+func (c *Cluster) DoubtRights() {
+	c.mu.Lock()
+	c.locked.rightsDoubted = true
+	c.mu.Unlock()
+	poke(c.wake)
+}
