@@ -48,22 +48,33 @@ func chargedOf(podSets []v1alpha1.PodSet, basis quota.Basis) Resources {
 
 // charged is what a Kueue charges for one pod.
 func charged(set *v1alpha1.PodSet, basis quota.Basis) Resources {
-	requests := FromList(set.Requests)
-	maps.DeleteFunc(requests, func(name corev1.ResourceName, _ int64) bool {
-		return isClaimed(name) // A Kueue has names of its own for them.
+	merged, unmerged := FromList(set.Requests), FromList(set.Requests)
+	if set.MergedRequests != nil {
+		merged = FromList(set.MergedRequests)
+	}
+	if set.UnmergedRequests != nil {
+		unmerged = FromList(set.UnmergedRequests)
+	}
+	requests := merged
+	switch basis {
+	case quota.Merged:
+	case quota.Unmerged:
+		requests = unmerged
+	case quota.Assumed:
+		for name := range merged {
+			merged[name] = min(merged[name], unmerged[name])
+		}
+	}
+	maps.DeleteFunc(requests, func(name corev1.ResourceName, amount int64) bool {
+		// A Kueue has names of its own for claimed devices. What it charges nothing of, it does not see, so it needs no flavor.
+		return isClaimed(name) || amount <= 0 && IsAmbiguous(set)
 	})
-	if set.UnmergedRequests == nil || basis == quota.Merged {
-		return requests
-	}
-	for name, amount := range FromList(set.UnmergedRequests) {
-		if basis == quota.Assumed {
-			amount = min(amount, requests[name])
-		}
-		if requests[name] = amount; amount <= 0 {
-			delete(requests, name) // Kueue does not see it, so it needs no flavor.
-		}
-	}
 	return requests
+}
+
+// IsAmbiguous says whether what a Kueue charges for the pods depends on the Kubeflow Trainer with which it was built.
+func IsAmbiguous(set *v1alpha1.PodSet) bool {
+	return set.MergedRequests != nil || set.UnmergedRequests != nil
 }
 
 // assumption says in words what is assumed of the quota that a worker charges for the gang, or "" if nothing is.

@@ -63,7 +63,7 @@ var filterRows = [...]struct {
 		message: func(f *filters, w *Worker) string {
 			message := f.lack(w) + f.ownNote(w)
 			if _, changed := f.job.Admitted[w.Name]; changed {
-				message += "; the pods are counted as the worker's admission makes them"
+				message += countedBy(w)
 			}
 			return message
 		},

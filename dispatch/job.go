@@ -44,7 +44,7 @@ type Job struct {
 	PodSets []v1alpha1.PodSet
 	// Own is the demand on workers whose own runtime makes other pods. Nil: there are none.
 	Own *OwnDemand `json:",omitempty"`
-	// Admitted is the demand on workers whose admission changes it.
+	// Admitted is the demand on workers that make other pods of the job: by their admission, or by Worker.Merging.
 	Admitted map[v1alpha1.ClusterName][]v1alpha1.PodSet
 	// Grace is the grace period that the policy's checkpoint gives pods of the job, nil if it gives none. PodSets have it.
 	// Use GraceOn.
@@ -95,7 +95,7 @@ func (j *Job) GraceOn(worker v1alpha1.ClusterName) *v1alpha1.PodGrace {
 	return j.Grace
 }
 
-// Admit sets the demand of the job on a worker whose admission changes it.
+// Admit sets the demand of the job on a worker that makes other pods of it.
 func (j *Job) Admit(worker v1alpha1.ClusterName, podSets []v1alpha1.PodSet) {
 	if j.Admitted == nil {
 		j.Admitted = map[v1alpha1.ClusterName][]v1alpha1.PodSet{}
@@ -195,6 +195,8 @@ type Worker struct {
 	Assigned, Queued int
 	// Trainer is what the worker's TrainJob API knows.
 	Trainer v1alpha1.TrainerAPI
+	// Merging is what the worker makes of resources that a job and its runtime say.
+	Merging Merging
 	// Runtimes are the worker's runtimes beside the hub's. Of a worker from WorkerOf they are what the status says.
 	Runtimes *Runtimes
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
@@ -215,6 +217,7 @@ func WorkerOf(cluster *v1alpha1.WorkerCluster, nodes *Nodes, allocatable Resourc
 		Allocatable: without(allocatable, cluster.Spec.IgnoredResources), WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
 		Price: PricesOf(cluster.Spec.Price), Pools: poolPrices(cluster), Assigned: int(cluster.Status.Jobs),
 		Trainer:           ptr.Deref(cluster.Status.Trainer, v1alpha1.TrainerAPI{}),
+		Merging:           MergingOf(cluster),
 		Data:              cluster.Spec.Data,
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 		Runtimes: reportedRuntimes(cluster.Status.Runtimes),

@@ -245,7 +245,8 @@ func TestWorkerOf(t *testing.T) {
 		},
 	}
 	worker := WorkerOf(cluster, NewNodes(nil), Resources{gpu: 8})
-	if missing := unset(worker, "NotReady", "Queued", "Revision"); len(missing) > 0 {
+	// A worker with an agent Merges, which is the zero value: TestMergingOf.
+	if missing := unset(worker, "NotReady", "Queued", "Revision", "Merging"); len(missing) > 0 {
 		t.Errorf("WorkerOf does not fill in %v: fill it in, or name it in this test if each caller counts it for itself", missing)
 	}
 }

@@ -62,6 +62,11 @@ type PodSet struct {
 	// if nothing is charged.
 	// +optional
 	UnmergedRequests corev1.ResourceList `json:"unmergedRequests,omitempty"`
+	// mergedRequests are what a Kueue may charge for one pod instead of its requests, if that is different, on a worker whose
+	// Kubeflow Trainer is older than 2.3: there requests are what that Trainer makes, and a Kueue that was built with Trainer
+	// 2.3 charges the resources of runtime and TrainJob merged.
+	// +optional
+	MergedRequests corev1.ResourceList `json:"mergedRequests,omitempty"`
 	// nodeSelector is the node selector of one pod.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`

@@ -1301,6 +1301,13 @@ func (in *PodSet) DeepCopyInto(out *PodSet) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.MergedRequests != nil {
+		in, out := &in.MergedRequests, &out.MergedRequests
+		*out = make(v1.ResourceList, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.NodeSelector != nil {
 		in, out := &in.NodeSelector, &out.NodeSelector
 		*out = make(map[string]string, len(*in))

@@ -164,9 +164,9 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	needs, err := w.demands.Fill(ctx, &job, trainJob.DeepCopy(), known)
 	missing := demand.Missing{}
 	for i := range w.workers {
-		missing.Add(&w.workers[i].Trainer)
+		missing.Add(w.workers[i].Name, &w.workers[i].Trainer, w.workers[i].Merging)
 	}
-	missing.SetFields(&job, &unstructured.Unstructured{Object: object}, needs, w.policies)
+	missing.Set(&job, &unstructured.Unstructured{Object: object}, needs, w.policies)
 	job.Data = w.data().Locate(needs.Reads)
 	w.noteRuntimes(&job, object)
 	w.noteUnbrought(ctx, needs.Needed, &job)

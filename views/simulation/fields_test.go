@@ -35,3 +35,19 @@ func TestFieldUnknown(t *testing.T) {
 		})
 	}
 }
+
+// What a worker makes of the resources of a job counts there, as in the manager.
+func TestOlderTrainer(t *testing.T) {
+	const agentless = `{type: AgentReady, status: "False", reason: AgentMissing, message: "", lastTransitionTime: null}`
+	loose := strings.NewReplacer("mlPolicy: {numNodes: 1, torch: {}}, ", "", "image: torch", "image: torch, resources: {requests: {cpu: 1}}").Replace(torch)
+	for release, want := range map[string]v1alpha1.ClusterName{"2.2": "", "2.3": "older"} {
+		t.Run(release, func(t *testing.T) {
+			worker := strings.NewReplacer("conditions: [", "conditions: ["+agentless+", ", "status:\n",
+				"status:\n  trainer: {version: v1alpha1, release: \""+release+"\"}\n").Replace(worker("older", 1))
+			outcome, err := run(t, loose, worker, job("a", 1), job("b", 1))
+			check.Must(t, err)
+			check.Equal(t, "older", outcome.Results[0].Dispatch.Spec.Cluster, "the worker of the first job")
+			check.Equal(t, want, outcome.Results[1].Dispatch.Spec.Cluster, "the worker of the second job")
+		})
+	}
+}

@@ -4,47 +4,69 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
-// missing knows which fields some worker does not know. It is shared by needs and watches.
+// missing knows what some workers do not do as the hub does. It is shared by needs and watches.
 type missing struct {
 	mu sync.Mutex
 	// byWorker and all are under mu. all is replaced, and never changed.
-	byWorker map[v1alpha1.ClusterName]*v1alpha1.TrainerAPI
+	byWorker map[v1alpha1.ClusterName]lack
 	all      demand.Missing
 }
 
-// see takes in a WorkerCluster, and returns whether another set of fields is missing on workers than before.
-func (m *missing) see(worker *v1alpha1.WorkerCluster) bool {
-	name := v1alpha1.ClusterName(worker.Name)
-	lacks := worker.Status.Trainer
-	if worker.DeletionTimestamp != nil || lacks != nil && len(lacks.Missing)+len(lacks.MissingOfRuntimes) == 0 {
-		lacks = nil
+// lack is what a worker does not do. api is nil if there is no field that it does not know.
+type lack struct {
+	api     *v1alpha1.TrainerAPI
+	merging dispatch.Merging
+}
+
+func lackOf(worker *v1alpha1.WorkerCluster) lack {
+	if worker.DeletionTimestamp != nil {
+		return lack{}
 	}
+	of := lack{api: worker.Status.Trainer, merging: dispatch.MergingOf(worker)}
+	if of.api != nil && len(of.api.Missing)+len(of.api.MissingOfRuntimes) == 0 {
+		of.api = nil
+	}
+	return of
+}
+
+func (l lack) equal(other lack) bool {
+	if l.merging != other.merging || l.api == nil || other.api == nil {
+		return l == other
+	}
+	return slices.Equal(l.api.Missing, other.api.Missing) && slices.Equal(l.api.MissingOfRuntimes, other.api.MissingOfRuntimes) &&
+		slices.Equal(l.api.Untranslatable, other.api.Untranslatable)
+}
+
+// see takes in a WorkerCluster, and returns whether workers lack something else than before.
+func (m *missing) see(worker *v1alpha1.WorkerCluster) bool {
+	name, now := v1alpha1.ClusterName(worker.Name), lackOf(worker)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if before := m.byWorker[name]; before == nil && lacks == nil || before != nil && lacks != nil &&
-		slices.Equal(before.Missing, lacks.Missing) && slices.Equal(before.MissingOfRuntimes, lacks.MissingOfRuntimes) &&
-		slices.Equal(before.Untranslatable, lacks.Untranslatable) {
+	if m.byWorker[name].equal(now) {
 		return false
 	}
 	if m.byWorker == nil {
-		m.byWorker = map[v1alpha1.ClusterName]*v1alpha1.TrainerAPI{}
+		m.byWorker = map[v1alpha1.ClusterName]lack{}
 	}
-	if m.byWorker[name] = lacks; lacks == nil {
+	if m.byWorker[name] = now; now == (lack{}) {
 		delete(m.byWorker, name)
 	}
 	before := m.all
 	m.all = demand.Missing{}
-	for _, lacks := range m.byWorker {
-		m.all.Add(lacks)
+	for name, lack := range m.byWorker {
+		m.all.Add(name, lack.api, lack.merging)
 	}
-	return !slices.Equal(before.OfJobs, m.all.OfJobs) || !slices.Equal(before.OfRuntimes, m.all.OfRuntimes)
+	return !slices.Equal(before.OfJobs, m.all.OfJobs) || !slices.Equal(before.OfRuntimes, m.all.OfRuntimes) ||
+		!maps.Equal(before.Merging, m.all.Merging)
 }
 
 func (m *missing) now() demand.Missing {

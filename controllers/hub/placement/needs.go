@@ -98,7 +98,7 @@ func (n *needs) demand(ctx context.Context, seen *observation, job *queue.Job) (
 	}
 	derived, err := n.demands.Fill(ctx, &job.Job, typed, hub)
 	missing := n.missing.now()
-	missing.SetFields(&job.Job, seen.job, derived, job.Policies)
+	missing.Set(&job.Job, seen.job, derived, job.Policies)
 	seen.needs.reads, seen.needs.needed, job.Data = derived.Reads, derived.Needed, n.data.now().Locate(derived.Reads)
 	if derived.Runtime != "" {
 		job.Counted = &v1alpha1.Counted{

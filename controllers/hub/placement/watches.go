@@ -31,6 +31,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -185,6 +186,7 @@ func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
 		return !equality.Semantic.DeepEqual(before.Labels, after.Labels) || digestOf(before) != digestOf(after) ||
+			dispatch.MergingOf(before) != dispatch.MergingOf(after) ||
 			(decider.SweepRefused(before) == nil) != (decider.SweepRefused(after) == nil) ||
 			meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.WorkerClusterReady) !=
 				meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.WorkerClusterReady)

@@ -107,9 +107,9 @@ func (c *charging) learn(tree *quota.Tree, jobs []*assignment) {
 	}
 }
 
-// isAmbiguous says whether what a Kueue charges for the pods depends on how it was built.
+// isAmbiguous says whether what a Kueue charges for some of the pods depends on how it was built.
 func isAmbiguous(podSets []v1alpha1.PodSet) bool {
-	return slices.ContainsFunc(podSets, func(set v1alpha1.PodSet) bool { return set.UnmergedRequests != nil })
+	return slices.ContainsFunc(podSets, func(set v1alpha1.PodSet) bool { return dispatch.IsAmbiguous(&set) })
 }
 
 // free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left

@@ -46,14 +46,23 @@ func (r *runtimeFields) of(version string, spec *trainer.TrainingRuntimeSpec) ([
 	return r.byVersion[version], nil
 }
 
-// Missing are the fields that some worker does not know: status.trainer.missing, untranslatable and missingOfRuntimes of
-// all WorkerClusters, sorted.
+// Missing is what some workers do not do as the hub does.
 type Missing struct {
+	// OfJobs and OfRuntimes are the fields that some worker does not know: status.trainer.missing, untranslatable and
+	// missingOfRuntimes of all WorkerClusters, sorted.
 	OfJobs, OfRuntimes []string
+	// Merging has the workers that do not merge resources, or may not.
+	Merging map[v1alpha1.ClusterName]dispatch.Merging
 }
 
-// Add adds what one worker does not know, nothing for nil.
-func (m *Missing) Add(worker *v1alpha1.TrainerAPI) {
+// Add adds what one worker does not do. worker is nil if there is no field that it does not know.
+func (m *Missing) Add(name v1alpha1.ClusterName, worker *v1alpha1.TrainerAPI, merging dispatch.Merging) {
+	if merging != dispatch.Merges {
+		if m.Merging == nil {
+			m.Merging = map[v1alpha1.ClusterName]dispatch.Merging{}
+		}
+		m.Merging[name] = merging
+	}
 	if worker == nil {
 		return
 	}
@@ -70,9 +79,14 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// SetFields sets which of these fields the copy of a job has that Fill has filled in, with all that Trainyard adds to it.
-// Where all workers know everything, it costs nothing.
-func (m *Missing) SetFields(job *dispatch.Job, object *unstructured.Unstructured, derived Demand, policies []dispatch.Policy) {
+// Set sets what that means for a job that Fill has filled in: which of these fields its copy has, with all that Trainyard
+// adds to it, and its demand on workers that make other pods of it. Where all workers do as the hub does, it costs nothing.
+func (m *Missing) Set(job *dispatch.Job, object *unstructured.Unstructured, derived Demand, policies []dispatch.Policy) {
+	for worker, merging := range m.Merging {
+		if podSets, changed := Unmerged(job.AssumedOn(worker), merging); changed {
+			job.Admit(worker, podSets)
+		}
+	}
 	job.Fields, job.Runtime = nil, dispatch.Runtime{}
 	if len(m.OfJobs) > 0 {
 		job.Fields = fields.Unknown(translate.Fields(copySpec(job, object, policies)), m.OfJobs)

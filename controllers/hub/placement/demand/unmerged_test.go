@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -112,6 +114,34 @@ func TestUnmergedRequests(t *testing.T) {
 			}
 			check.Diff(t, test.merged, merged, fmt.Sprintf("requests: %s", test.reason))
 			check.Diff(t, test.unmerged, unmerged, fmt.Sprintf("unmerged requests: %s", test.reason))
+		})
+	}
+}
+
+// TestUnmerged: on a worker that does not merge resources, its pods request what the job says, and quota may count what both
+// say. Where it is not known what the worker does, the larger amounts count.
+func TestUnmerged(t *testing.T) {
+	merged, replaced := list("nvidia.com/gpu", "8", "cpu", "1"), list("nvidia.com/gpu", "0", "cpu", "4")
+	plain := v1alpha1.PodSet{Name: "prepare", Requests: list("cpu", "2")}
+	podSets := []v1alpha1.PodSet{plain, {Name: "node", Requests: merged, UnmergedRequests: replaced}}
+	for name, test := range map[string]struct {
+		merging dispatch.Merging
+		podSets []v1alpha1.PodSet
+		want    []v1alpha1.PodSet
+	}{
+		"Replaces":   {dispatch.Replaces, podSets, []v1alpha1.PodSet{plain, {Name: "node", Requests: list("cpu", "4"), MergedRequests: merged}}},
+		"MayReplace": {dispatch.MayReplace, podSets, []v1alpha1.PodSet{plain, {Name: "node", Requests: list("nvidia.com/gpu", "8", "cpu", "4"), MergedRequests: merged, UnmergedRequests: replaced}}},
+		"Merges":     {dispatch.Merges, podSets, nil},
+		"Same":       {dispatch.Replaces, []v1alpha1.PodSet{plain}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := []v1alpha1.PodSet{*podSets[0].DeepCopy(), *podSets[1].DeepCopy()}
+			got, changed := Unmerged(test.podSets, test.merging)
+			check.Equal(t, test.want != nil, changed, "changed")
+			if changed {
+				check.Diff(t, test.want, got, "PodSets")
+			}
+			check.Diff(t, before, podSets, "the PodSets of the job")
 		})
 	}
 }
