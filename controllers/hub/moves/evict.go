@@ -5,11 +5,9 @@ package moves
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,21 +23,14 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	if !t.spent.allows(f.policy) {
 		return nil // The end of another move wakes us.
 	}
-	kind := kindOf(f)
-	answer, known := t.full[kind]
-	if !known {
-		var err error
-		if answer, err = r.Room.Elsewhere(ctx, f.dispatch); err != nil {
-			return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
-		}
+	answer, err := r.Room.Elsewhere(ctx, f.dispatch, t.full)
+	if err != nil {
+		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
 	}
 	switch {
 	case answer.Reason == "":
 		return nil // Placement wakes us when it knows.
 	case answer.Reason != v1alpha1.ReasonFits:
-		if kind != "" {
-			t.full[kind] = answer
-		}
 		return r.stay(ctx, f, answer)
 	}
 	if until, err := r.awaitCheckpoint(ctx, f); !until.IsZero() || err != nil {
@@ -49,7 +40,7 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 		}
 		return err
 	}
-	err := r.evict(ctx, f, v1alpha1.EvictionDrained,
+	err = r.evict(ctx, f, v1alpha1.EvictionDrained,
 		fmt.Sprintf("worker %s is being drained, and worker %s has room for the job", f.dispatch.Spec.Cluster, answer.Cluster))
 	if err == nil {
 		t.spent.take(f.policy)
@@ -84,27 +75,9 @@ func (r *Reconciler) awaitCheckpoint(ctx context.Context, f observation) (until 
 	return until, nil
 }
 
-// kindOf returns the same text for jobs that need the same: if one fits nowhere, all fit nowhere. Empty: no other job
-// needs the same.
-func kindOf(f observation) string {
-	d := f.dispatch
-	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {
-		return ""
-	}
-	runtime, _, _ := unstructured.NestedFieldNoCopy(f.job.Object, "spec", "runtimeRef")
-	pin := f.job.GetAnnotations()[v1alpha1.AnnotationClusters]
-	topology := f.job.GetAnnotations()[v1alpha1.AnnotationTopology]
-	queue := f.job.GetLabels()[v1alpha1.LabelLocalQueue]
-	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, queue, d.Spec.Priority, d.Spec.PodSets, runtime, pin, topology})
-	if err != nil {
-		return "" // The job is not JSON. No API server sends that.
-	}
-	return string(kind)
-}
-
 // giveUp evicts a job that was not let run in time. Without room elsewhere it would only lose its place, so it stays.
 func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
-	answer, err := r.Room.Elsewhere(ctx, f.dispatch)
+	answer, err := r.Room.Elsewhere(ctx, f.dispatch, nil)
 	if err != nil {
 		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
 	}
@@ -131,7 +104,7 @@ func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 	if eviction == nil || !record.EndingOf(eviction.Reason).KeepsRoom {
 		return nil
 	}
-	if _, err := r.Room.Elsewhere(ctx, f.dispatch); err != nil {
+	if _, err := r.Room.Elsewhere(ctx, f.dispatch, nil); err != nil {
 		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
 	}
 	return nil

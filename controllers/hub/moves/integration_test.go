@@ -5,7 +5,6 @@ package moves
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +33,9 @@ type rooms struct {
 }
 
 // Elsewhere implements Room.
-func (r *rooms) Elsewhere(_ context.Context, d *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error) {
+func (r *rooms) Elsewhere(
+	_ context.Context, d *v1alpha1.Dispatch, _ map[string]v1alpha1.ClusterExplanation,
+) (v1alpha1.ClusterExplanation, error) {
 	r.asked = append(r.asked, d.Name)
 	lacks := r.lacksAll
 	if lacks == "" {
@@ -217,26 +218,6 @@ func (s *scene) differ(t *testing.T, name string) {
 	d := s.Dispatch(t, name)
 	d.Spec.PodSets[0].Count += 1000
 	check.Must(t, s.Hub.Admin.Update(t.Context(), d))
-}
-
-// Placement is asked about one of several jobs with the same needs.
-func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
-	s := newScene(t)
-	worker := s.Register(t, "a", drain)
-	for _, name := range []string{"one", "two", "three"} {
-		s.place(t, name, worker)
-	}
-	s.differ(t, "three")
-	s.room.lacksAll = "lacks room"
-	s.reconcile(t, worker)
-	if len(s.room.asked) != 2 || !slices.Contains(s.room.asked, "three") {
-		t.Errorf("asked about %q, want one of those that are alike and the other", s.room.asked)
-	}
-	for _, name := range []string{"one", "two", "three"} {
-		if !record.HasNoRoomElsewhere(s.Dispatch(t, name)) {
-			t.Errorf("%s does not say that it stays", name)
-		}
-	}
 }
 
 // When the drain is taken back, no more jobs leave and no more messages are written. A move that has begun goes on.

@@ -35,9 +35,11 @@ type asking struct {
 }
 
 // Elsewhere implements Room.
-func (a *asking) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error) {
+func (a *asking) Elsewhere(
+	ctx context.Context, d *v1alpha1.Dispatch, full map[string]v1alpha1.ClusterExplanation,
+) (v1alpha1.ClusterExplanation, error) {
 	a.asked.Add(1)
-	return a.Room.Elsewhere(ctx, d)
+	return a.Room.Elsewhere(ctx, d, full)
 }
 
 // awaitCalm waits until nobody has asked placement for some time.

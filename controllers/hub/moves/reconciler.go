@@ -31,8 +31,9 @@ import (
 type Room interface {
 	// Elsewhere says whether a placed job would get room on another worker now. It returns that worker and reason Fits,
 	// or the nearest worker and what it lacks. An empty reason means that this is not known yet. Elsewhere keeps the
-	// room until the job is placed there or ends, or until Release.
-	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
+	// room until the job is placed there or ends, or until Release. full has the answers about jobs of the same worker
+	// that fit nowhere, to which Elsewhere adds: jobs like them get the same answer. Nil: there are none.
+	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch, full map[string]v1alpha1.ClusterExplanation) (v1alpha1.ClusterExplanation, error)
 	// Release gives back the room that is kept for the TrainJob with this UID, if any.
 	Release(origin types.UID)
 	// Subscribe calls changed, which must not block, when Elsewhere may give another answer.
@@ -196,7 +197,7 @@ func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.D
 
 type turn struct {
 	spent budgets
-	// full has placement's answers about jobs that fit nowhere, by their kind.
+	// full is that of Room.Elsewhere.
 	full map[string]v1alpha1.ClusterExplanation
 	// due is when to look at the worker again.
 	due *time.Time

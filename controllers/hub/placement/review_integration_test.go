@@ -230,10 +230,15 @@ func (s *scene) displaced(t *testing.T) *v1alpha1.Dispatch {
 // elsewhere asks while the decider does its passes.
 func (s *scene) elsewhere(t *testing.T, d *v1alpha1.Dispatch) v1alpha1.ClusterExplanation {
 	t.Helper()
+	return s.elsewhereBeside(t, d, nil)
+}
+
+func (s *scene) elsewhereBeside(t *testing.T, d *v1alpha1.Dispatch, full map[string]v1alpha1.ClusterExplanation) v1alpha1.ClusterExplanation {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.reconciler.decider.Run(ctx) }()
-	answer, err := s.reconciler.Elsewhere(t.Context(), d)
+	answer, err := s.reconciler.Elsewhere(t.Context(), d, full)
 	stop()
 	check.Must(t, err)
 	check.Must(t, <-ended)
@@ -325,6 +330,31 @@ func TestNoRoomElsewhere(t *testing.T) {
 	if got := s.elsewhere(t, d); got.Cluster != "" || got.Reason != v1alpha1.ReasonInvalidPin {
 		t.Errorf("Elsewhere() = %+v, want no worker and %s", got, v1alpha1.ReasonInvalidPin)
 	}
+}
+
+// Of jobs that fit nowhere else and are alike, one is tried. A job that differs in anything that counts is tried for itself.
+func TestAlikeJobsAreTriedOnce(t *testing.T) {
+	s := newScene(t)
+	d := s.displaced(t)
+	s.Submit(t, "first", s.priorityClass(t, 5), pinned("region=west"))
+	if first, _ := s.reconcile(t, "first"); first.Spec.Cluster != west {
+		t.Fatalf("the first job is on %q, want west", first.Spec.Cluster)
+	}
+	full := map[string]v1alpha1.ClusterExplanation{}
+	answer := s.elsewhereBeside(t, d, full)
+	if answer.Reason != v1alpha1.ReasonInsufficientResources || len(full) != 1 {
+		t.Fatalf("Elsewhere() = %+v, and %d answers are known, want one about a lack", answer, len(full))
+	}
+	for class := range full {
+		full[class] = v1alpha1.ClusterExplanation{Reason: v1alpha1.ReasonInsufficientResources, Message: "the answer about the other"}
+	}
+	check.Equal(t, "the answer about the other", s.elsewhereBeside(t, d, full).Message, "about a job that is alike")
+	job := s.TrainJob(t, "moved")
+	before := job.DeepCopy()
+	reads("required=s3://corpora/en")(job)
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Equal(t, v1alpha1.ReasonDataElsewhere, s.elsewhereBeside(t, d, full).Reason, "about a job that requires data")
+	check.Equal(t, 2, len(full), "answers")
 }
 
 // Elsewhere says nothing that is not known yet. Subscribers are called when it is known, and when a worker changes.

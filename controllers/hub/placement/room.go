@@ -24,7 +24,12 @@ import (
 // Room that is said to be there is promised: nobody else gets it until the job is on the waiting list, ends, or Release
 // is called. So the caller should evict the job then. Asked again, the answer is the same while the promised worker
 // takes jobs.
-func (r *Reconciler) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error) {
+//
+// full has what was said about jobs on the same worker that fit nowhere, by what makes jobs alike: a job like one of them
+// is not tried. Elsewhere adds to it. Nil: each job is tried.
+func (r *Reconciler) Elsewhere(
+	ctx context.Context, d *v1alpha1.Dispatch, full map[string]v1alpha1.ClusterExplanation,
+) (v1alpha1.ClusterExplanation, error) {
 	var unknown v1alpha1.ClusterExplanation
 	seen, err := r.observer.glance(ctx, client.ObjectKeyFromObject(d))
 	if err != nil || seen.job == nil || seen.job.GetUID() != d.Spec.TrainJob.UID || seen.kueue.Standing == kueue.Unknown {
@@ -38,7 +43,15 @@ func (r *Reconciler) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alp
 		return v1alpha1.ClusterExplanation{Reason: obstacle.Reason, Message: obstacle.Message}, nil
 	}
 	excludeDomain(seen.needs.job, d)
-	return r.decider.Elsewhere(ctx, seen.needs.job, d.Spec.Cluster)
+	class := classOf(seen.needs.job)
+	if answer, known := full[class]; known {
+		return answer, nil
+	}
+	answer, err := r.decider.Elsewhere(ctx, seen.needs.job, d.Spec.Cluster)
+	if err == nil && full != nil && answer.Reason != "" && answer.Reason != v1alpha1.ReasonFits {
+		full[class] = answer
+	}
+	return answer, err
 }
 
 // excludeDomain makes a job that leaves its domain look for room in other domains of its worker too.
