@@ -36,7 +36,7 @@ const (
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;JobChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;JobChanged;RuntimeChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it. dispatch/record has a row for each.
@@ -53,9 +53,12 @@ const (
 	OutcomeCopyDeleted Outcome = "CopyDeleted"
 	// OutcomeCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
 	OutcomeCopyChanged Outcome = "CopyChanged"
-	// OutcomeJobChanged: the TrainJob or its runtime was changed, on the hub or on the worker, after the job was placed and
-	// before its copy was created. The job is counted and placed anew.
+	// OutcomeJobChanged: the TrainJob or its runtime was changed after the job was placed and before its copy was created.
+	// The job is counted and placed anew.
 	OutcomeJobChanged Outcome = "JobChanged"
+	// OutcomeRuntimeChanged: the worker's own runtime was changed after the job was placed and before its copy was created.
+	// The job is counted and placed anew.
+	OutcomeRuntimeChanged Outcome = "RuntimeChanged"
 	// OutcomePreempted: the copy was stopped to make room for a job of higher priority.
 	OutcomePreempted Outcome = "Preempted"
 	// OutcomeDrained: the copy was stopped because its worker is being drained, and the job fits on another worker.

@@ -38,7 +38,10 @@ type Ending struct {
 	Event string
 }
 
-const stopped = "Stopped on worker %s: %s"
+const (
+	stopped = "Stopped on worker %s: %s"
+	noCopy  = "No copy was made on worker %s: %s"
+)
 
 // endings has every outcome, in the order of the enum of the API. A test checks that.
 var endings = []Ending{
@@ -53,8 +56,9 @@ var endings = []Ending{
 	{Outcome: v1alpha1.OutcomeCopyChanged, Evictor: mirror, KeepsRoom: true, Refusal: true, Event: stopped},
 	{
 		Outcome: v1alpha1.OutcomeJobChanged, Until: Placed, NeverRan: true,
-		Intended: true, Event: "No copy was made on worker %s: %s",
+		Intended: true, Event: noCopy,
 	},
+	{Outcome: v1alpha1.OutcomeRuntimeChanged, Until: Placed, Refusal: true, Pardoned: true, NeverRan: true, Event: noCopy},
 	{Outcome: v1alpha1.OutcomePreempted, Evictor: placement, Intended: true, Event: stopped},
 	{Outcome: v1alpha1.OutcomeDrained, Evictor: moves, KeepsRoom: true, Moves: true, Intended: true, Event: stopped},
 	{Outcome: v1alpha1.OutcomeAdmissionTimeout, Evictor: moves, KeepsRoom: true, Refusal: true, NeverRan: true, Event: stopped},

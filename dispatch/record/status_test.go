@@ -49,6 +49,7 @@ func TestEnd(t *testing.T) {
 		v1alpha1.OutcomeCopyChanged:      {reason: "somebody there would change the next copy too", refused: true},
 		v1alpha1.OutcomeSuspended:        {reason: "the user suspends the job"},
 		v1alpha1.OutcomeJobChanged:       {reason: "the user has changed the job, and the worker was not asked"},
+		v1alpha1.OutcomeRuntimeChanged:   {reason: "somebody there may change the runtime again and again", refused: true},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			domain := &v1alpha1.Domain{Label: "rack", Value: "r1"}

@@ -18,9 +18,17 @@ import (
 
 // change is why an attempt ends without a copy although its worker has refused nothing: the copy would be another job
 // than the job for which the worker was chosen, which no policy has seen and for which no room was counted.
-type change string
+type change struct {
+	outcome v1alpha1.Outcome
+	words   string
+}
 
-func (c change) Error() string { return string(c) }
+func (c change) Error() string { return c.words }
+
+// jobChange is a change on the hub.
+func jobChange(format string, args ...any) change {
+	return change{v1alpha1.OutcomeJobChanged, fmt.Sprintf(format, args...)}
+}
 
 func isChange(err error) bool {
 	var own change
@@ -29,8 +37,8 @@ func isChange(err error) bool {
 
 // outcomeOf is the outcome of an attempt that ends with an error of the creation.
 func outcomeOf(err error) v1alpha1.Outcome {
-	if isChange(err) {
-		return v1alpha1.OutcomeJobChanged
+	if own := (change{}); errors.As(err, &own) {
+		return own.outcome
 	}
 	return v1alpha1.OutcomeRejected
 }
@@ -49,6 +57,6 @@ func (v *verifier) checkJob(ctx context.Context) error {
 	case live == nil, live.GetUID() != v.seen.job.GetUID(), trainjobs.Digest(live) == counted.Digest:
 		return requeue.Outdated("the cache does not show the TrainJob as it is")
 	}
-	return change(fmt.Sprintf("spec or labels of the TrainJob have changed since the job was placed: generation %d was counted, "+
-		"and it is %d now", counted.Generation, live.GetGeneration()))
+	return jobChange("spec or labels of the TrainJob have changed since the job was placed: generation %d was counted, "+
+		"and it is %d now", counted.Generation, live.GetGeneration())
 }

@@ -98,7 +98,9 @@ func (p *propagation) keeps(onWorker *metav1.PartialObjectMetadata) bool {
 // would make other pods than were counted. keeps says that the runtime on the worker stays as it is. It sends no request.
 func (p *propagation) checkOwn(ctx context.Context, onWorker *metav1.PartialObjectMetadata, keeps bool) error {
 	kind, key := trainjobs.RuntimeOf(p.job)
-	changed := change(fmt.Sprintf("%s %q of worker %q has changed since the job was placed", kind, key.Name, p.cluster))
+	changed := change{
+		v1alpha1.OutcomeRuntimeChanged, fmt.Sprintf("%s %q of worker %q has changed since the job was placed", kind, key.Name, p.cluster),
+	}
 	switch {
 	case p.counted == "" || p.runtimes == nil:
 		return nil
@@ -148,7 +150,7 @@ func (p *propagation) notOnHub(err error, kind, name string, exists bool) error 
 	case !apierrors.IsNotFound(err):
 		return err
 	case p.counted != "":
-		return change(fmt.Sprintf("%s %q has been deleted on the hub since the job was placed", kind, name))
+		return jobChange("%s %q has been deleted on the hub since the job was placed", kind, name)
 	case exists:
 		return nil
 	}
@@ -165,8 +167,8 @@ func (p *propagation) checkRuntime(live metav1.Object, cached, kind string) erro
 	case cached:
 		return requeue.Outdated(fmt.Sprintf("%s %q is newer than the cache shows", kind, live.GetName()))
 	default:
-		return change(fmt.Sprintf("%s %q has changed since the job was placed: %s was counted, and it is %s now",
-			kind, live.GetName(), p.counted, found))
+		return jobChange("%s %q has changed since the job was placed: %s was counted, and it is %s now",
+			kind, live.GetName(), p.counted, found)
 	}
 }
 

@@ -68,6 +68,14 @@ func TestExclusions(t *testing.T) {
 			reason: "one that deletes each copy is left alone for a while", refusals: []v1alpha1.Refusal{past("a", "CopyDeleted", 2, 20*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeCopyDeleted), Message: "words"}}, due: 40 * time.Second,
 		},
+		"RuntimeChanged": {
+			reason: "an admin who has changed a runtime says nothing against the worker", refusals: []v1alpha1.Refusal{past("a", "RuntimeChanged", 1, time.Second)},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{},
+		},
+		"RuntimeChangedAgain": {
+			reason: "one that changes its runtime for each job keeps none of them busy", refusals: []v1alpha1.Refusal{past("a", "RuntimeChanged", 2, 20*time.Second)},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeRuntimeChanged), Message: "words"}}, due: 40 * time.Second,
+		},
 		"TimedOut": {
 			reason: "a worker that does not let the copy run refuses it too", refusals: []v1alpha1.Refusal{past("a", "AdmissionTimeout", 1, 20*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: string(v1alpha1.OutcomeAdmissionTimeout), Message: "words"}}, due: 40 * time.Second,
