@@ -85,7 +85,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		decision.AddedNodes = int32(min(adds.nodes, math.MaxInt32)) //nolint:gosec // It is not above that.
 	}
 	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) +
-		f.translationNote(best.worker) + f.ownNote(best.worker) + f.mergingNote(best.worker) + gang.assumption(best.worker.Nodes))
+		f.translationNote(best.worker) + f.job.Own.note(best.worker.Name) + f.job.mergingNote(best.worker) + gang.assumption(best.worker.Nodes))
 	return decision
 }
 
@@ -171,7 +171,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 			gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
 			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.domainNote(j.worker)+f.translationNote(j.worker)+
-				f.ownNote(j.worker)+f.mergingNote(j.worker)+gang.assumption(j.worker.Nodes))
+				f.job.Own.note(j.worker.Name)+f.job.mergingNote(j.worker)+gang.assumption(j.worker.Nodes))
 		}
 	}
 	return lines

@@ -231,7 +231,7 @@ func (f *filters) choose(w *Worker, n *Nodes) choice {
 
 // search returns the search for the job as the worker admits it.
 func (f *filters) search(w *Worker) *domainSearch {
-	at := f.demandOn(w)
+	at := f.job.demandOn(w.Name)
 	if f.searches[at] == nil {
 		if f.searches == nil {
 			f.searches = map[demandKey]*domainSearch{}

@@ -61,7 +61,7 @@ var filterRows = [...]struct {
 	insufficient: {
 		reason: v1alpha1.ReasonInsufficientResources,
 		message: func(f *filters, w *Worker) string {
-			message := f.lack(w) + f.ownNote(w)
+			message := f.lack(w) + f.job.Own.note(w.Name)
 			if _, changed := f.job.Admitted[w.Name]; changed {
 				message += countedBy(w)
 			}
@@ -81,7 +81,7 @@ var filterRows = [...]struct {
 	fieldUnknown:  {reason: v1alpha1.ReasonFieldUnknown, remedy: ChangedWorker, message: (*filters).unknownFields},
 	runtimeDiffers: {
 		reason: v1alpha1.ReasonRuntimeDiffers, remedy: ChangedWorker,
-		message: (*filters).runtimeObjection,
+		message: func(f *filters, w *Worker) string { return f.job.runtimeObjection(w) },
 	},
 	// The policy's expression is false.
 	inadmissible: {reason: v1alpha1.ReasonPolicyMismatch, remedy: ChangedPolicy, message: (*filters).objection},
@@ -191,7 +191,7 @@ func (f *filters) gangOn(w *Worker) *gang {
 
 // wholeGang is the gang as the worker admits it, anywhere on its nodes.
 func (f *filters) wholeGang(w *Worker) *gang {
-	key := f.demandOn(w)
+	key := f.job.demandOn(w.Name)
 	if key == (demandKey{}) {
 		return f.gang
 	}
@@ -210,11 +210,11 @@ type demandKey struct {
 	own      *Variant             // The worker's runtime makes the pods.
 }
 
-func (f *filters) demandOn(w *Worker) demandKey {
-	if _, changed := f.job.Admitted[w.Name]; changed {
-		return demandKey{admitted: w.Name}
+func (j *Job) demandOn(worker v1alpha1.ClusterName) demandKey {
+	if _, changed := j.Admitted[worker]; changed {
+		return demandKey{admitted: worker}
 	}
-	return demandKey{own: f.job.Own.On(w.Name)}
+	return demandKey{own: j.Own.On(worker)}
 }
 
 // check runs the filters, the cheap ones first.
@@ -296,7 +296,7 @@ func (f *filters) open(w *Worker) filterResult {
 	if len(f.unknownOfJob(w)) > 0 || len(f.unknownOfRuntime(w)) > 0 {
 		return fieldUnknown
 	}
-	if f.runtimeObjection(w) != "" {
+	if f.job.runtimeObjection(w) != "" {
 		return runtimeDiffers
 	}
 	if len(f.job.Excluded) > 0 {

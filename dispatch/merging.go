@@ -60,8 +60,8 @@ func countedBy(w *Worker) string {
 }
 
 // mergingNote says that the pods of the job request something else on the worker than on the hub.
-func (f *filters) mergingNote(w *Worker) string {
-	if _, changed := f.job.Admitted[w.Name]; !changed || w.Merging == Merges {
+func (j *Job) mergingNote(w *Worker) string {
+	if _, changed := j.Admitted[w.Name]; !changed || w.Merging == Merges {
 		return ""
 	}
 	return countedBy(w)

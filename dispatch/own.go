@@ -82,9 +82,9 @@ func (o *OwnDemand) Variants() []*Variant {
 // MarshalJSON encodes the sum of the demand instead of the demand on each worker, for Job.Kind.
 func (o *OwnDemand) MarshalJSON() ([]byte, error) { return json.Marshal(o.sum) }
 
-// ownNote says that the worker's own runtime was counted.
-func (f *filters) ownNote(w *Worker) string {
-	own := f.job.Own.On(w.Name)
+// note says that the worker's own runtime was counted. It is empty if the hub's was.
+func (o *OwnDemand) note(worker v1alpha1.ClusterName) string {
+	own := o.On(worker)
 	if own == nil || own.Fault != "" {
 		return ""
 	}
@@ -92,9 +92,9 @@ func (f *filters) ownNote(w *Worker) string {
 }
 
 // runtimeObjection says why the worker may not take the job because of its runtime. Empty: it may.
-func (f *filters) runtimeObjection(w *Worker) string {
-	if own := f.job.Own.On(w.Name); own != nil && own.Fault != "" {
+func (j *Job) runtimeObjection(w *Worker) string {
+	if own := j.Own.On(w.Name); own != nil && own.Fault != "" {
 		return fmt.Sprintf("the worker has its own %s, which cannot be used for the job: %s", own.Runtime, own.Fault)
 	}
-	return w.Runtimes.objection(f.job.RequiredRuntime)
+	return w.Runtimes.objection(j.RequiredRuntime)
 }

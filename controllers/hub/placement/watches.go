@@ -105,7 +105,7 @@ func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListO
 func (r *Reconciler) runtimesChanged(_ v1alpha1.ClusterName, own []types.NamespacedName) {
 	for _, runtime := range own {
 		jobs := r.waiting.naming(runtime)
-		r.decider.Await(jobs)
+		decider.Await(r.decider, jobs)
 		r.wake(jobs...)
 	}
 	r.decider.Changed()

@@ -115,7 +115,7 @@ func (d *Decider) Expect(jobs []types.NamespacedName) {
 }
 
 // Await has the first pass wait for jobs that need something else than before. Later passes wait for nobody.
-func (d *Decider) Await(jobs []types.NamespacedName) {
+func Await(d *Decider, jobs []types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.expected == nil || d.startup.over {
