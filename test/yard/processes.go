@@ -98,16 +98,17 @@ func (y *Yard) Register(ctx context.Context, worker Worker) error {
 	return awaitWorker(ctx, hub, worker.Name)
 }
 
-// Join registers a worker with the plugin, as an admin does who has it. It waits until the worker is Ready.
-func (y *Yard) Join(ctx context.Context, worker string) error {
+// Join registers a worker with the plugin, as an admin does who has it, with further arguments. It waits until the worker is
+// Ready.
+func (y *Yard) Join(ctx context.Context, worker string, args ...string) error {
 	cluster := y.Workers[worker]
 	server, err := y.options.Reach(cluster)
 	if err != nil {
 		return err
 	}
 	// The agents run as processes of this machine.
-	_, err = y.Plugin(ctx, "join", worker, "--kubeconfig", cluster.KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath,
-		"--server", server, "--agent=none", "--timeout=120s")
+	_, err = y.Plugin(ctx, append([]string{"join", worker, "--kubeconfig", cluster.KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath,
+		"--server", server, "--agent=none", "--timeout=120s"}, args...)...)
 	return err
 }
 

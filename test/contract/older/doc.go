@@ -5,5 +5,5 @@
 // hack/build-trainers.sh builds them from their modules (test/trainers).
 //
 //	make test-trainers
-//	go -C test/contract test ./older -run TestSamePodTemplates -v     # without clusters, after hack/build-trainers.sh
+//	go -C test/contract test ./older -run 'TestSamePodTemplates|TestReplacedResources' -v     # without clusters, after hack/build-trainers.sh
 package older

@@ -30,11 +30,13 @@ import (
 const startLimit = 15 * time.Minute
 
 // startHub starts a hub whose jobs are translated.
-func startHub(t *testing.T) *yard.Suite {
+func startHub(t *testing.T, managerArgs ...string) *yard.Suite {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	y := &yard.Suite{Timeout: 3 * time.Minute, Poll: 50 * time.Millisecond}
+	y := &yard.Suite{
+		Options: yard.Options{ManagerArgs: managerArgs}, Timeout: 3 * time.Minute, Poll: 50 * time.Millisecond,
+	}
 	stop, err := y.Start(ctx)
 	if stop != nil {
 		t.Cleanup(func() { check.Must(t, stop()) })
@@ -46,9 +48,8 @@ func startHub(t *testing.T) *yard.Suite {
 	return y
 }
 
-// startWorker starts a worker with the CRDs and the controllers of an older release, and registers it. Its own runtime says
-// how long pods run: a job of 2.0 cannot.
-func startWorker(t *testing.T, y *yard.Suite, name, release string) client.Client {
+// startCluster starts a cluster with the CRDs of an older release. It is a worker of the yard, and not registered.
+func startCluster(t *testing.T, y *yard.Suite, name, release string) (*clusters.Cluster, client.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
@@ -60,10 +61,24 @@ func startWorker(t *testing.T, y *yard.Suite, name, release string) client.Clien
 	options.CRDs = []string{crds}
 	cluster, err := clusters.Start(ctx, options)
 	check.Must(t, err)
-	t.Cleanup(func() { check.Must(t, cluster.Stop()) })
-	check.Must(t, yard.InstallRuntimes(ctx, cluster))
+	y.Yard.Workers[name] = cluster
+	t.Cleanup(func() {
+		delete(y.Yard.Workers, name)
+		check.Must(t, cluster.Stop())
+	})
 	worker, err := yard.NewClient(cluster)
 	check.Must(t, err)
+	return cluster, worker
+}
+
+// startWorker starts a worker with the CRDs and the controllers of an older release, and registers it. Its own runtime says
+// how long pods run: a job of 2.0 cannot.
+func startWorker(t *testing.T, y *yard.Suite, name, release string) client.Client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	cluster, worker := startCluster(t, y, name, release)
+	check.Must(t, yard.InstallRuntimes(ctx, cluster))
 	runtime := &trainer.ClusterTrainingRuntime{}
 	check.Must(t, worker.Get(ctx, client.ObjectKey{Name: yard.RuntimeName}, runtime))
 	for i := range runtime.Spec.Template.Spec.ReplicatedJobs {
@@ -71,7 +86,7 @@ func startWorker(t *testing.T, y *yard.Suite, name, release string) client.Clien
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, clusters.RunForAnnotation, "2s")
 	}
 	check.Must(t, worker.Update(ctx, runtime))
-	_, err = cluster.Run(ctx, "trainer", program(t, release), "manager")
+	_, err := cluster.Run(ctx, "trainer", program(t, release), "manager")
 	check.Must(t, err)
 
 	kubeconfig, err := cluster.KubeconfigBytes()
