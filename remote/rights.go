@@ -66,7 +66,7 @@ func (p *prober) permission(ctx context.Context, right Right) permission {
 
 // askRights asks for the rights that the worker is not known to grant.
 func (l *loop) askRights() {
-	if l.takeDoubt() || l.seen.rights == nil {
+	if takeRightsDoubted(l) || l.seen.rights == nil {
 		l.seen.rights = map[Right]grant{}
 	}
 	for _, right := range l.opts.Rights {
@@ -81,7 +81,8 @@ func (l *loop) askRights() {
 	}
 }
 
-func (l *loop) takeDoubt() (doubted bool) {
+// takeRightsDoubted says whether to ask again for all rights.
+func takeRightsDoubted(l *loop) (doubted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	doubted, l.locked.rightsDoubted = l.locked.rightsDoubted, false
