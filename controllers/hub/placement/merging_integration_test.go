@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/stage"
 )
 
 // runs has the status of a worker say which release of the Kubeflow Trainer runs TrainJobs there: without an agent.
@@ -98,6 +99,9 @@ func TestOlderTrainerIsFilled(t *testing.T) {
 			t.Errorf("the decision is %q", words)
 		}
 	}
+	needs, err := s.reconciler.Demand(t.Context(), stage.ReadTrainJob(t, s.Hub.Admin, s.Key("first")), east)
+	check.Must(t, err)
+	check.Diff(t, list("cpu", "4"), needs.PodSets[0].Requests, "requests of a pod of a copy that is adopted on the worker")
 }
 
 // As long as it is not known who runs the TrainJobs of a worker with older CRDs, the larger amounts count. When an agent

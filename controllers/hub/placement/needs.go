@@ -168,7 +168,7 @@ func (r *Reconciler) Demand(
 		err = fmt.Errorf("%s: %s", unmet.Reason, unmet.Message)
 	}
 	return v1alpha1.DispatchSpec{
-		PodSets: copied(job.AssumedOn(worker)), Priority: job.Priority, Dependencies: slices.Clone(job.Dependencies),
+		PodSets: copied(job.PodSetsOn(worker)), Priority: job.Priority, Dependencies: slices.Clone(job.Dependencies),
 	}, err
 }
 
