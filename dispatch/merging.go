@@ -14,11 +14,11 @@ import (
 type Merging uint8
 
 const (
-	// Merges: the pods request both, merged, as the hub counts them.
+	// Merges means that the pods request both, merged, as the hub counts them.
 	Merges Merging = iota
-	// Replaces: the pods request only the resources of the TrainJob.
+	// Replaces means that the pods request only the resources of the TrainJob.
 	Replaces
-	// MayReplace: it is not known which of both.
+	// MayReplace means that it is not known which of both.
 	MayReplace
 )
 
