@@ -270,11 +270,10 @@ func (f *filters) lack(w *Worker) string {
 
 // open runs all filters but the last one, which checks the room for the gang.
 func (f *filters) open(w *Worker) filterResult {
+	if closed := w.closed(); closed != fits {
+		return closed
+	}
 	switch {
-	case w.NotReady != "":
-		return notReady
-	case w.Cordoned:
-		return cordoned
 	case !f.clusters.Matches(labels.Set(w.Labels)):
 		return policyMismatch
 	case !f.pin.Matches(labels.Set(w.Labels)):

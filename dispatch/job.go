@@ -248,4 +248,15 @@ func without(amounts Resources, names []v1alpha1.ExtendedResourceName) Resources
 }
 
 // TakesJobs says whether new jobs may come to the worker, whatever they need.
-func (w *Worker) TakesJobs() bool { return w.NotReady == "" && !w.Cordoned }
+func (w *Worker) TakesJobs() bool { return w.closed() == fits }
+
+// closed says why the worker takes no jobs, whatever they need. fits: it takes some.
+func (w *Worker) closed() filterResult {
+	switch {
+	case w.NotReady != "":
+		return notReady
+	case w.Cordoned:
+		return cordoned
+	}
+	return fits
+}
