@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -120,9 +121,12 @@ var filterRows = [...]struct {
 	},
 }
 
+// lackingNodes are the reasons of an explanation that say more than ReasonInsufficientResources: the worker lacks nodes.
+var lackingNodes = []string{v1alpha1.ReasonNoMatchingNode, v1alpha1.ReasonNoDomain}
+
 // RemedyOf returns what lets a worker take the job, by the reason in the explanation of the worker.
 func RemedyOf(reason string) Remedy {
-	if reason == v1alpha1.ReasonNoMatchingNode || reason == v1alpha1.ReasonNoDomain {
+	if slices.Contains(lackingNodes, reason) {
 		return ChangedWorker
 	}
 	for i := range filterRows {
@@ -131,6 +135,18 @@ func RemedyOf(reason string) Remedy {
 		}
 	}
 	return Waiting
+}
+
+// Objections returns the reasons of explanations of workers that do not take a job, each one once. A worker that has refused
+// the job has the outcome of that attempt instead.
+func Objections() []string {
+	var all []string
+	for i := len(filterRows) - 1; i > int(fits); i-- { // The first filters come first.
+		if reason := filterRows[i].reason; reason != "" && !slices.Contains(all, reason) {
+			all = append(all, reason)
+		}
+	}
+	return slices.Concat(all, lackingNodes)
 }
 
 // filters are the filters of one job, ready to check workers.

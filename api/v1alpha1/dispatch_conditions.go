@@ -120,8 +120,10 @@ const (
 	ReasonNotReady = "NotReady"
 	// ReasonCordoned: the worker has spec.unschedulable: true.
 	ReasonCordoned = "Cordoned"
-	// ReasonPolicyMismatch: the policy's cluster selector does not match the worker's labels.
+	// ReasonPolicyMismatch: the policy's cluster selector does not match the worker's labels, or its expression is false.
 	ReasonPolicyMismatch = "PolicyMismatch"
+	// ReasonPinMismatch: the job's annotation trainyard.dev/clusters does not select the worker.
+	ReasonPinMismatch = "PinMismatch"
 	// ReasonFieldUnknown: the worker's CRDs do not know a field that the job uses, or that its runtime uses and the worker
 	// has no runtime of its own instead.
 	ReasonFieldUnknown = "FieldUnknown"

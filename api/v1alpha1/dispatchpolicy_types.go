@@ -32,10 +32,6 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// ReasonPinMismatch in DispatchStatus.Explanation: the job's annotation trainyard.dev/clusters does not select the
-// worker.
-const ReasonPinMismatch = "PinMismatch"
-
 // JobSelector selects TrainJobs. An absent selector selects all.
 type JobSelector struct {
 	// namespaceSelector selects jobs by the labels of their namespace on the hub. Absent: all.

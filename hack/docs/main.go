@@ -29,6 +29,7 @@ type section struct {
 var sections = []section{
 	{"docs/policy.md", "waiting reasons", "api/v1alpha1/dispatch_placed.go", waitingReasons},
 	{"docs/policy.md", "kinds of waiting reasons", "api/v1alpha1/dispatch_placed.go", reasonKinds},
+	{"docs/policy.md", "objections", "dispatch/filter.go", objections},
 	{"docs/failures.md", "outcomes", "dispatch/record/outcomes.go", outcomes},
 	{"docs/design.md", "states", "dispatch/record/state.go and transitions.go", states},
 	{"docs/policy.md", "fields of a DispatchPolicy", "api/v1alpha1/dispatchpolicy_types.go",

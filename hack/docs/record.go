@@ -43,6 +43,23 @@ func reasonKinds() (string, error) {
 	return table(rows), err
 }
 
+// objections is the table of the reasons for which a worker does not take a job.
+func objections() (string, error) {
+	meaning, err := comments("api/v1alpha1")
+	rows := [][]string{{"reason", "meaning", "what helps"}}
+	help := map[dispatch.Remedy]string{
+		dispatch.Waiting: "other jobs end, nodes are added, or time passes", dispatch.ChangedPin: "another annotation of the job",
+		dispatch.ChangedPolicy: "another policy", dispatch.ChangedWorker: "a change of the worker",
+	}
+	for _, reason := range dispatch.Objections() {
+		if err == nil && meaning["Reason"+reason] == "" {
+			err = fmt.Errorf("api/v1alpha1 has no comment about reason %s", reason)
+		}
+		rows = append(rows, []string{code(reason), meaning["Reason"+reason], help[dispatch.RemedyOf(reason)]})
+	}
+	return table(rows), err
+}
+
 // outcomes is the table of the outcomes of attempts.
 func outcomes() (string, error) {
 	meaning, err := comments("api/v1alpha1")
