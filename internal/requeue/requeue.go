@@ -22,6 +22,18 @@ func Outdated(words string) error {
 	return apierrors.NewConflict(schema.GroupResource{}, "", errors.New(words))
 }
 
+// later is an error because of which a key comes again after a while.
+type later struct {
+	words string
+	after time.Duration
+}
+
+func (l *later) Error() string             { return l.words }
+func (l *later) RetryAfter() time.Duration { return l.after }
+
+// Later returns an error of a key that comes again after a while.
+func Later(words string, after time.Duration) error { return &later{words, after} }
+
 // AfterConflict returns the result of a reconcile. The key comes again, in silence, after a write conflict, and after an
 // error that says when to try again: package remote returns one if this process may not lead any more.
 func AfterConflict(result reconcile.Result, err error) (reconcile.Result, error) {

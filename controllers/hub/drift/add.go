@@ -47,7 +47,9 @@ func (s *States) Events(name v1alpha1.ClusterName, of cache.Cache) []source.Sour
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) {
-			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
+			key := client.ObjectKeyFromObject(e.Object)
+			s.gone(name, key) // Nobody is placed by it any more. The key may wait behind questions.
+			queue.Add(reconcile.Request{NamespacedName: key})
 		},
 	}
 	var all []source.Source

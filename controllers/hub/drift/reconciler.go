@@ -6,6 +6,7 @@ package drift
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -60,12 +61,22 @@ type Options struct {
 }
 
 // Reconciler compares the runtimes of one worker. Without a name, a key of Source says that all of them are listed.
-type Reconciler struct{ Options }
+type Reconciler struct {
+	Options
+
+	mu sync.Mutex
+	// paces are those of the questions about each runtime: a worker may change one for ever, and each answer wakes all
+	// jobs that name it. Under mu.
+	paces map[types.NamespacedName]*requeue.Pace
+}
+
+// mostPaces is of how many runtimes a pace is kept.
+const mostPaces = 1000
 
 // NewReconciler returns the reconciler of a worker.
 func NewReconciler(options Options) *Reconciler {
 	options.Shared.states.begin(options.Cluster)
-	return &Reconciler{options}
+	return &Reconciler{Options: options}
 }
 
 // Reconcile compares one runtime if that has not been done for these versions of it.
@@ -135,6 +146,9 @@ func (r *Reconciler) comparison(
 	case onHub == onlyOnWorker, r.isUntouched(onWorker, onHub):
 		return dispatch.Comparison{}, 0, nil
 	}
+	if due := r.due(key); due > 0 {
+		return known, 0, requeue.Later("the runtime changes too often to be compared each time", due)
+	}
 	if err := r.Shared.limiter.Wait(ctx); err != nil {
 		return known, 0, err
 	}
@@ -146,6 +160,25 @@ func (r *Reconciler) comparison(
 		again = askAgain
 	}
 	return comparison, again, err
+}
+
+// due is how long a question about a runtime has to wait. Zero: it is noted as asked.
+func (r *Reconciler) due(key types.NamespacedName) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paces == nil || len(r.paces) >= mostPaces {
+		r.paces = map[types.NamespacedName]*requeue.Pace{}
+	}
+	pace, now := r.paces[key], r.Clock.Now()
+	if pace == nil {
+		pace = &requeue.Pace{}
+		r.paces[key] = pace
+	}
+	due := pace.Due(now)
+	if due == 0 {
+		pace.Note(now, now)
+	}
+	return due
 }
 
 func isRefusal(c dispatch.Comparison) bool {

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
@@ -207,4 +208,24 @@ func TestSpecsAreBounded(t *testing.T) {
 	if _, known := put(most + 1); known.Own == nil {
 		t.Errorf("where there is room again, a runtime is not kept: %s", known.Assumed)
 	}
+}
+
+// A worker that changes a runtime for ever is asked about it less and less often, and about its other runtimes as before.
+func TestQuestionsAreSpaced(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	r := &Reconciler{Options: Options{Clock: clock}}
+	changes, other := types.NamespacedName{Name: "changes"}, types.NamespacedName{Name: "other"}
+	asked := 0
+	for range 600 { // Ten changes a second.
+		if r.due(changes) == 0 {
+			asked++
+		}
+		clock.Step(100 * time.Millisecond)
+	}
+	if asked < 10 || asked > 20 {
+		t.Errorf("asked %d times in a minute, want some quick questions and then fewer", asked)
+	}
+	check.Equal(t, time.Duration(0), r.due(other), "how long a question about another runtime waits")
+	clock.Step(time.Hour)
+	check.Equal(t, time.Duration(0), r.due(changes), "how long a question after an hour waits")
 }

@@ -114,11 +114,12 @@ func (d *Decider) Expect(jobs []types.NamespacedName) {
 	d.Changed()
 }
 
-// Await has the first pass wait for jobs that need something else than before. Later passes wait for nobody.
+// Await has the first pass wait for jobs that need something else than before, unless the time after the start is over: a
+// worker may change what they need for ever. Later passes wait for nobody.
 func Await(d *Decider, jobs []types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.expected == nil || d.startup.over {
+	if d.expected == nil || d.startup.over || !d.options.Clock.Now().Before(d.startup.until) {
 		return
 	}
 	for _, key := range jobs {

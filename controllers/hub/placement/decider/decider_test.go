@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/quota"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 )
@@ -170,6 +171,26 @@ func TestNothingIsDecidedBeforeAllJobsAreKnown(t *testing.T) {
 	}
 	if outcomes := d.pass(t, nil); len(outcomes) == 0 {
 		t.Error("nothing was decided when all needs were known")
+	}
+}
+
+// A worker that changes for ever what jobs need does not keep the first pass from coming.
+func TestJobsThatChangeForEverAreNotAwaited(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	d := newDecider(clock)
+	key := types.NamespacedName{Namespace: "default", Name: "job"}
+	d.Expect([]types.NamespacedName{key})
+	d.enter(t, queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: "uid"}, Class: "class"})
+	d.Met(key)
+	Await(d.Decider, []types.NamespacedName{key})
+	if outcomes := d.pass(t, nil); len(outcomes) > 0 {
+		t.Errorf("decided on %d jobs before it was known what the job needs now", len(outcomes))
+	}
+	d.Met(key)
+	clock.Step(records.StartupTime)
+	Await(d.Decider, []types.NamespacedName{key})
+	if outcomes := d.pass(t, nil); len(outcomes) == 0 {
+		t.Error("nothing was decided after the time of a start")
 	}
 }
 
