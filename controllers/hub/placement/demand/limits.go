@@ -29,6 +29,9 @@ const (
 	MaxResources = 128
 	// MaxBytes is how large the PodSets of a job may be in JSON. Node selectors, affinity and tolerations take most of it.
 	MaxBytes = 128 << 10
+	// MaxSelectors is how many tolerations, terms of a node affinity and requirements of terms the PodSets of a job may have.
+	// Empty ones take three bytes of JSON and many times as much memory.
+	MaxSelectors = 4096
 )
 
 // tooLarge is for a job whose demand is beyond a limit. The message names the field, the value and the limit.
@@ -99,13 +102,18 @@ func limitPodSets(podSets []v1alpha1.PodSet) error {
 		return tooLarge("the runtime has %d replicated jobs, at most %d are counted", len(podSets), MaxPodSets)
 	}
 	var pods int64
-	ports := 0
+	ports, selectors := 0, 0
 	for i := range podSets {
+		selectors += selectorsOf(&podSets[i])
 		pods += int64(podSets[i].Count)
 		ports += len(podSets[i].HostPorts)
 	}
 	if ports > hostports.Max {
 		return tooLarge("the replicated jobs take %d host ports, at most %d are counted", ports, hostports.Max)
+	}
+	if selectors > MaxSelectors {
+		return tooLarge("its pods have %d tolerations, terms of node affinity and requirements of terms, at most %d are counted",
+			selectors, MaxSelectors)
 	}
 	if pods > MaxPods {
 		return tooLarge("spec.trainer.numNodes, replicas and parallelism make %s pods, at most %d are counted", atLeast(pods), MaxPods)
@@ -119,6 +127,17 @@ func limitPodSets(podSets []v1alpha1.PodSet) error {
 			len(encoded), MaxBytes)
 	}
 	return nil
+}
+
+func selectorsOf(set *v1alpha1.PodSet) int {
+	count := len(set.Tolerations)
+	if set.NodeAffinity != nil {
+		for i := range set.NodeAffinity.NodeSelectorTerms {
+			term := &set.NodeAffinity.NodeSelectorTerms[i]
+			count += 1 + len(term.MatchExpressions) + len(term.MatchFields)
+		}
+	}
+	return count
 }
 
 // atLeast formats a number of pods. math.MaxInt32 may stand for a larger number.

@@ -93,6 +93,14 @@ func TestLimits(t *testing.T) {
 				}
 			},
 		},
+		"TooManyTolerations": {
+			reason: "empty ones take no room in JSON, and much in memory",
+			change: func(_ *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) {
+				pod := &spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
+				pod.Tolerations = make([]corev1.Toleration, MaxSelectors+1)
+			},
+			want: "the job is too large: its pods have 409", // The runtime has others.
+		},
 		"TooManyBytes": {
 			reason: "an affinity without end",
 			change: func(_ *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// mostKinds and mostVariants are how many answers are kept.
-	mostKinds, mostVariants = 1000, 5000
+	// mostKinds is of how many kinds of jobs the demands are kept.
+	mostKinds = 1000
 	// maxFault is how long the words about a runtime that cannot be used may be, in bytes.
 	maxFault = 256
 )
@@ -29,25 +29,19 @@ const (
 // ownDemands are the demands of jobs on workers with their own runtimes. Jobs of one kind share them, so nothing is derived
 // for each job and each worker.
 type ownDemands struct {
-	mu sync.Mutex
-	// variants and demands are under mu.
-	variants map[variantKey]*dispatch.Variant
-	demands  map[kind]ownDemand
+	mu      sync.Mutex
+	demands map[kind]ownDemand // Under mu.
 }
 
 // kind is equal for jobs of which each runtime makes the same pods.
 type kind [sha256.Size]byte
 
-// variantKey is a kind of jobs, and the digest of a runtime's spec.
-type variantKey struct {
-	kind   kind
-	digest string
-}
-
-// ownDemand is what was made of some runtimes.
+// ownDemand is what was made of some runtimes. variants has it by the digests of their specs, and of no others: a worker
+// may change its runtime for ever.
 type ownDemand struct {
-	of     *dispatch.OwnRuntimes
-	demand *dispatch.OwnDemand
+	of       *dispatch.OwnRuntimes
+	demand   *dispatch.OwnDemand
+	variants map[string]*dispatch.Variant
 }
 
 // runtimeKey is the name of a job's runtime. It fills in what the job's reference leaves out.
@@ -76,31 +70,38 @@ func (d *Deriver) own(job *trainer.TrainJob, runtimes *dispatch.OwnRuntimes, pol
 	if known.of == runtimes {
 		return known.demand, nil
 	}
-	on := map[v1alpha1.ClusterName]*dispatch.Variant{}
+	on, next := map[v1alpha1.ClusterName]*dispatch.Variant{}, ownDemand{of: runtimes, variants: map[string]*dispatch.Variant{}}
 	for worker, comparison := range runtimes.On {
 		if comparison.Outdated && *policy.Rules().Propagate.Runtimes {
 			continue // It is replaced by the hub's before the copy is created.
 		}
-		on[worker] = d.variant(variantKey{of, comparison.Own.Digest}, job, comparison.Own, policy)
+		digest := comparison.Own.Digest
+		if next.variants[digest] == nil {
+			next.variants[digest] = known.variants[digest]
+		}
+		if next.variants[digest] == nil {
+			next.variants[digest] = d.deriveVariant(job, comparison.Own, policy)
+		}
+		on[worker] = next.variants[digest]
 	}
-	demand := dispatch.NewOwnDemand(on)
+	next.demand = dispatch.NewOwnDemand(on)
 	d.owned.mu.Lock()
 	defer d.owned.mu.Unlock()
 	if d.owned.demands == nil || len(d.owned.demands) >= mostKinds {
 		d.owned.demands = map[kind]ownDemand{}
 	}
-	d.owned.demands[of] = ownDemand{of: runtimes, demand: demand}
-	return demand, nil
+	d.owned.demands[of] = next
+	return next.demand, nil
 }
 
-// kindOf returns the kind of a job under a policy. It leaves out what changes no pods: environment, arguments, sources of
+// kindOf returns the kind of a job under a policy. It leaves out what changes no pods: environment, command, image, sources of
 // data, and when runtimePatches were written.
 func kindOf(job *trainer.TrainJob, policy *v1alpha1.DispatchPolicy) (kind, error) {
 	spec := job.Spec
 	spec.Suspend, spec.ManagedBy = nil, nil
 	if spec.Trainer != nil {
 		without := *spec.Trainer
-		without.Env, without.Args = nil, nil
+		without.Env, without.Args, without.Command, without.Image = nil, nil, nil, nil
 		spec.Trainer = &without
 	}
 	spec.Initializer = nil
@@ -114,29 +115,6 @@ func kindOf(job *trainer.TrainJob, policy *v1alpha1.DispatchPolicy) (kind, error
 		return kind{}, fmt.Errorf("encode TrainJob %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	return sha256.Sum256(encoded), nil
-}
-
-// variant returns the demand of a kind of jobs with the runtime of a worker.
-func (d *Deriver) variant(
-	key variantKey, job *trainer.TrainJob, spec *dispatch.RuntimeSpec, policy *v1alpha1.DispatchPolicy,
-) *dispatch.Variant {
-	d.owned.mu.Lock()
-	known := d.owned.variants[key]
-	d.owned.mu.Unlock()
-	if known != nil {
-		return known
-	}
-	made := d.deriveVariant(job, spec, policy)
-	d.owned.mu.Lock()
-	defer d.owned.mu.Unlock()
-	if known := d.owned.variants[key]; known != nil {
-		return known // Somebody else has derived it meanwhile.
-	}
-	if d.owned.variants == nil || len(d.owned.variants) >= mostVariants {
-		d.owned.variants = map[variantKey]*dispatch.Variant{}
-	}
-	d.owned.variants[key] = made
-	return made
 }
 
 // deriveVariant applies a job to the runtime of a worker. The worker has written the runtime: whatever happens here concerns

@@ -100,7 +100,7 @@ func TestOwnDemandIsShared(t *testing.T) {
 	run := func(id string) func(*trainer.TrainJob) {
 		return func(job *trainer.TrainJob) {
 			job.Name, job.Labels, job.Spec.Suspend = id, map[string]string{"run": id}, new(id == "b")
-			job.Spec.Trainer = &trainer.Trainer{Args: []string{id}, Env: []corev1.EnvVar{{Name: "RUN", Value: id}}}
+			job.Spec.Trainer = &trainer.Trainer{Image: &id, Command: []string{id}, Args: []string{id}, Env: []corev1.EnvVar{{Name: "RUN", Value: id}}}
 			job.Spec.Initializer = &trainer.Initializer{Dataset: &trainer.DatasetInitializer{StorageUri: new("s3://" + id)}}
 			job.Spec.RuntimePatches = []trainer.RuntimePatch{{Manager: "x", Time: ptr.To(metav1.NewTime(time.Unix(int64(len(id)), 0)))}}
 		}
@@ -115,6 +115,12 @@ func TestOwnDemandIsShared(t *testing.T) {
 	next := of(changed, run("a"))
 	if next.On("east") != first.On("east") || next.On("west") == nil {
 		t.Errorf("another worker's runtime has changed, and the demand on east is made anew: %+v", next.On("east"))
+	}
+	of(runtimes, run("a"))
+	for _, known := range d.owned.demands {
+		if len(known.variants) > 1 {
+			t.Errorf("%d variants are kept for a kind of jobs, and there is one runtime", len(known.variants))
+		}
 	}
 }
 
