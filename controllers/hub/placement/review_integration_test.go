@@ -355,6 +355,10 @@ func TestAlikeJobsAreTriedOnce(t *testing.T) {
 	check.Must(t, s.Hub.Admin.Patch(t.Context(), job, client.MergeFrom(before)))
 	check.Equal(t, v1alpha1.ReasonDataElsewhere, s.elsewhereBeside(t, d, full).Reason, "about a job that requires data")
 	check.Equal(t, 2, len(full), "answers")
+	check.Must(t, s.Hub.Admin.Patch(t.Context(), before.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":null,"labels":{"kueue.x-k8s.io/queue-name":"of-a-team"}}}`))))
+	s.elsewhereBeside(t, d, full)
+	check.Equal(t, 3, len(full), "answers, with one about a job in a queue")
 }
 
 // Elsewhere says nothing that is not known yet. Subscribers are called when it is known, and when a worker changes.

@@ -43,7 +43,7 @@ func (r *Reconciler) Elsewhere(
 		return v1alpha1.ClusterExplanation{Reason: obstacle.Reason, Message: obstacle.Message}, nil
 	}
 	excludeDomain(seen.needs.job, d)
-	class := classOf(seen.needs.job)
+	class := r.needs.workerQueues.apart(classOf(seen.needs.job), seen.needs.job)
 	if answer, known := full[class]; known {
 		return answer, nil
 	}
