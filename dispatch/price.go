@@ -29,23 +29,33 @@ func price(s *scores, setting *v1alpha1.Score, w *Worker) points {
 	if s.pricing == nil {
 		s.pricing = newPricing(s.filters.gang, setting.Ceiling, s.workers)
 	}
-	return s.pricing.of(w, s.filters.expansionOn(w))
+	return s.pricing.of(w, s.filters.gangOn(w), s.filters.expansionOn(w))
 }
 
 // pricing is what one job costs per hour, on a worker and at most.
 type pricing struct {
-	names []corev1.ResourceName
-	units []float64 // Per name, what the job takes.
+	gang  *gang     // As the hub's runtime says it.
+	units []float64 // Those of the gang.
 	most  float64   // What the units cost at the ceiling.
 }
 
+// unitsOf is what a gang takes, per name, in the units of prices.
+func unitsOf(g *gang) []float64 {
+	all := make([]float64, len(g.names))
+	for i, name := range g.names {
+		if name != corev1.ResourcePods {
+			all[i] = units(name, g.total[i])
+		}
+	}
+	return all
+}
+
 func newPricing(g *gang, ceiling v1alpha1.Prices, workers []Worker) *pricing {
-	p := &pricing{names: g.names, units: make([]float64, len(g.names))}
+	p := &pricing{gang: g, units: unitsOf(g)}
 	for i, name := range g.names {
 		if name == corev1.ResourcePods {
 			continue
 		}
-		p.units[i] = units(name, g.total[i])
 		if price, given := ceiling[name]; given {
 			p.most += p.units[i] * price.AsApproximateFloat64()
 		} else {
@@ -82,14 +92,19 @@ func units(name corev1.ResourceName, amount int64) float64 {
 }
 
 // of is 100 if the job costs nothing, 0 if it costs as much as at the ceiling or more, and linear in between. If
-// nothing has a price, all workers score 100. What the job takes on nodes that the worker adds has their price.
-func (p *pricing) of(w *Worker, added *expansion) points {
+// nothing has a price, all workers score 100. there is the gang as the worker makes it. What the job takes on nodes that
+// the worker adds has their price.
+func (p *pricing) of(w *Worker, there *gang, added *expansion) points {
+	units := p.units
+	if there != p.gang {
+		units = unitsOf(there)
+	}
 	var cost float64
-	for i, name := range p.names {
-		if p.units[i] > 0 && len(w.Price) > 0 {
-			cost += p.units[i] * w.Price[name]
+	for i, name := range there.names {
+		if units[i] > 0 && len(w.Price) > 0 {
+			cost += units[i] * w.Price[name]
 		}
-		if added != nil && p.units[i] > 0 {
+		if added != nil && units[i] > 0 {
 			cost += added.dearer(w, name)
 		}
 	}

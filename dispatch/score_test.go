@@ -104,6 +104,17 @@ func TestScoring(t *testing.T) {
 			},
 			winner: "owned",
 		},
+		"PriceOfAnOwnRuntime": {
+			reason:  "what the worker's runtime makes of the job is paid there",
+			scoring: []v1alpha1.Score{score(v1alpha1.ScorePrice, 1)},
+			job:     Job{PodSets: []v1alpha1.PodSet{podSet(1, 1)}, Own: ownOn(Variant{PodSets: []v1alpha1.PodSet{podSet(1, 4)}}, "cheap")},
+			workers: []Worker{worker("cheap", 2, 8, at(10)), worker("dear", 2, 8, at(20)), worker("dearest", 2, 8, at(40))},
+			want: map[v1alpha1.ClusterName]string{
+				"cheap": `score 0: Price 0; the pods are counted as the worker's own ClusterTrainingRuntime "torch" makes them`,
+				"dear":  "score 50: Price 50", "dearest": "score 0: Price 0",
+			},
+			winner: "dear",
+		},
 		"PriceWithCeiling": {
 			reason:  "at the ceiling and above it is 0",
 			scoring: []v1alpha1.Score{priceWithCeiling(1, "2")}, job: Job{PodSets: gang},
@@ -217,10 +228,10 @@ func TestPriceUnits(t *testing.T) {
 	ceiling := v1alpha1.Prices{
 		gpu: resource.MustParse("4"), corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("25m"),
 	}
-	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w, nil).score() != 50 || got.most < 8.999 || got.most > 9.001 {
-		t.Errorf("score %d, at most %f an hour; want 50 and 9", got.of(&w, nil), got.most)
+	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w, got.gang, nil).score() != 50 || got.most < 8.999 || got.most > 9.001 {
+		t.Errorf("score %d, at most %f an hour; want 50 and 9", got.of(&w, got.gang, nil), got.most)
 	}
-	if got := newPricing(newGang([]v1alpha1.PodSet{set}), v1alpha1.Prices{gpu: {}, corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}, nil).of(&w, nil); got != 0 {
+	if got := newPricing(newGang([]v1alpha1.PodSet{set}), v1alpha1.Prices{gpu: {}, corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}, nil).of(&w, newGang([]v1alpha1.PodSet{set}), nil); got != 0 {
 		t.Errorf("score %d, want 0: dearer than a ceiling of nothing", got)
 	}
 }
