@@ -104,7 +104,9 @@ func (p *propagation) checkOwn(ctx context.Context, onWorker *metav1.PartialObje
 	switch {
 	case p.counted == "" || p.runtimes == nil:
 		return nil
-	case !keeps && p.countedOwn != "": // It is gone, or the hub's comes in its place.
+	case !keeps && p.countedOwn != "" && onWorker.Labels[v1alpha1.LabelPropagatedBy] == p.hubID:
+		return jobChange("the hub's %s %q comes in place of that of worker %q, for which the job was placed", kind, key.Name, p.cluster)
+	case !keeps && p.countedOwn != "": // It is gone.
 		return changed
 	case !keeps || p.countedOwn == "" && p.isUntouched(onWorker):
 		return nil
