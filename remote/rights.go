@@ -26,7 +26,8 @@ const (
 const (
 	// absent is the name of objects that are not there: a worker says so only to who has the right to get them.
 	absent = "trainyard-probe"
-	// rightPause is how many probe intervals pass before a worker that refuses a right is asked again.
+	// rightPause is how many probe intervals pass before a worker is asked again that refuses a right, or does not answer: the
+	// question must not hold up the probes. So it is after a doubt.
 	rightPause = 6
 )
 
@@ -66,18 +67,31 @@ func (p *prober) permission(ctx context.Context, right Right) permission {
 
 // askRights asks for the rights that the worker is not known to grant.
 func (l *loop) askRights() {
-	if takeRightsDoubted(l) || l.seen.rights == nil {
+	if l.seen.rights == nil {
 		l.seen.rights = map[Right]grant{}
 	}
+	doubted, early := takeRightsDoubted(l), false
 	for _, right := range l.opts.Rights {
-		switch known := l.seen.rights[right]; {
-		case known.permission == permitted,
-			known.permission == refused && l.opts.Clock.Since(known.asked) < rightPause*l.opts.ProbeInterval:
+		known, asked := l.seen.rights[right]
+		switch {
+		case asked && known.permission == permitted && !doubted:
+			continue
+		case asked && l.opts.Clock.Since(known.asked) < rightPause*l.opts.ProbeInterval:
+			early = early || doubted
 			continue
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
-		l.seen.rights[right] = grant{permission: l.prober.permission(ctx, right), asked: l.opts.Clock.Now()}
+		answer := l.prober.permission(ctx, right)
 		cancel()
+		if answer == unasked {
+			answer = known.permission // No answer says nothing.
+		}
+		l.seen.rights[right] = grant{permission: answer, asked: l.opts.Clock.Now()}
+	}
+	if early {
+		l.mu.Lock()
+		l.locked.rightsDoubted = true // A later probe asks.
+		l.mu.Unlock()
 	}
 }
 
