@@ -63,8 +63,8 @@ type PodSet struct {
 	// +optional
 	UnmergedRequests corev1.ResourceList `json:"unmergedRequests,omitempty"`
 	// mergedRequests are what a Kueue may charge for one pod instead of its requests, if that is different, on a worker whose
-	// Kubeflow Trainer is older than 2.3: there requests are what that Trainer makes, and a Kueue that was built with Trainer
-	// 2.3 charges the resources of runtime and TrainJob merged.
+	// Kubeflow Trainer is older than 2.3, or may be: there requests are what that Trainer makes, or the larger amounts. A
+	// Kueue that was built with Trainer 2.3 charges the resources of runtime and TrainJob, merged.
 	// +optional
 	MergedRequests corev1.ResourceList `json:"mergedRequests,omitempty"`
 	// nodeSelector is the node selector of one pod.
