@@ -222,13 +222,13 @@ func (f *filters) wholeGang(w *Worker) *gang {
 
 // demandKey is equal for workers on which the job has the same demand.
 type demandKey struct {
-	admitted v1alpha1.ClusterName // The worker has a demand of its own.
-	own      *Variant             // The worker's runtime makes the pods.
+	admitted *v1alpha1.PodSet // The first of the PodSets that the worker makes of the job.
+	own      *Variant         // The worker's runtime makes the pods.
 }
 
 func (j *Job) demandOn(worker v1alpha1.ClusterName) demandKey {
-	if _, changed := j.Admitted[worker]; changed {
-		return demandKey{admitted: worker}
+	if podSets := j.Admitted[worker]; len(podSets) > 0 {
+		return demandKey{admitted: &podSets[0]}
 	}
 	return demandKey{own: j.Own.On(worker)}
 }

@@ -29,7 +29,7 @@ func price(s *scores, setting *v1alpha1.Score, w *Worker) points {
 	if s.pricing == nil {
 		s.pricing = newPricing(s.filters.gang, setting.Ceiling, s.workers)
 	}
-	return s.pricing.of(w, s.filters.gangOn(w), s.filters.expansionOn(w))
+	return s.pricing.of(w, s.filters.wholeGang(w), s.filters.expansionOn(w))
 }
 
 // pricing is what one job costs per hour, on a worker and at most.

@@ -82,8 +82,21 @@ func union(a, b []string) []string {
 // Set sets what that means for a job that Fill has filled in: which of these fields its copy has, with all that Trainyard
 // adds to it, and its demand on workers that make other pods of it. Where all workers do as the hub does, it costs nothing.
 func (m *Missing) Set(job *dispatch.Job, object *unstructured.Unstructured, derived Demand, policies []dispatch.Policy) {
+	type made struct {
+		by  *dispatch.Variant
+		how dispatch.Merging
+	}
+	changed := map[made][]v1alpha1.PodSet{} // Workers that make the same pods share them.
 	for worker, merging := range m.Merging {
-		if podSets, changed := Unmerged(job.AssumedOn(worker), merging); changed {
+		same := made{job.Own.On(worker), merging}
+		podSets, known := changed[same]
+		if !known {
+			if unmerged, differs := Unmerged(job.AssumedOn(worker), merging); differs {
+				podSets = unmerged
+			}
+			changed[same] = podSets
+		}
+		if podSets != nil {
 			job.Admit(worker, podSets)
 		}
 	}
