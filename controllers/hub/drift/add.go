@@ -122,9 +122,9 @@ func (h *Hub) changed(object any) {
 	}
 }
 
-// Return looks again at what a worker has not said before it was away.
+// Return looks again at the runtimes of a worker that was away.
 func (h *Hub) Return(name v1alpha1.ClusterName) {
-	for _, key := range h.States.unanswered(name) {
+	for _, key := range h.States.comparedOn(name) {
 		h.Enqueue(name, key)
 	}
 }

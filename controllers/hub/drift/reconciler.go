@@ -139,15 +139,17 @@ func (r *Reconciler) comparison(
 	holds := askAgain - r.Clock.Since(asked.at)
 	switch {
 	case known.Version == onHub && asked.version == versionOf(onWorker) && (!isRefusal(known) || holds > 0):
+		if known.Own != nil && known.Outdated != r.isOutdated(onWorker, onHub) { // It wakes jobs, too.
+			if err := r.pace(key); err != nil {
+				return known, 0, err
+			}
+		}
 		if isRefusal(known) {
 			again = holds
 		}
 		return known, again, nil
 	case onHub == onlyOnWorker, r.isUntouched(onWorker, onHub):
 		return dispatch.Comparison{}, 0, nil
-	}
-	if due := r.due(key); due > 0 {
-		return known, 0, requeue.Later("the runtime changes too often to be compared each time", due)
 	}
 	if err := r.Shared.limiter.Wait(ctx); err != nil {
 		return known, 0, err
@@ -156,10 +158,21 @@ func (r *Reconciler) comparison(
 	if err != nil {
 		return known, 0, err
 	}
+	if err := r.pace(key); err != nil {
+		return known, 0, err
+	}
 	if comparison, err = r.ask(ctx, onWorker, spec); isRefusal(comparison) {
 		again = askAgain
 	}
 	return comparison, again, err
+}
+
+// pace fails if a runtime has changed too often to be looked at now.
+func (r *Reconciler) pace(key types.NamespacedName) error {
+	if due := r.due(key); due > 0 {
+		return requeue.Later("the runtime changes too often to be compared each time", due)
+	}
+	return nil
 }
 
 // due is how long a question about a runtime has to wait. Zero: it is noted as asked.

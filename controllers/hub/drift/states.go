@@ -237,19 +237,15 @@ func (s *States) having(key types.NamespacedName) (names []v1alpha1.ClusterName)
 	return names
 }
 
-// unanswered returns the runtimes of a worker that have to be asked about after it was away: those that are not compared,
-// and those about which it refused to say anything.
-func (s *States) unanswered(name v1alpha1.ClusterName) (keys []types.NamespacedName) {
+// comparedOn returns the runtimes of a worker. After it was away all of them are looked at: the hub's may have changed
+// meanwhile. What is known costs no request.
+func (s *States) comparedOn(name v1alpha1.ClusterName) []types.NamespacedName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.workers[name]; w != nil {
-		for key, known := range w.compared {
-			if known.Version == "" || known.State == v1alpha1.RuntimeUnknown {
-				keys = append(keys, key)
-			}
-		}
+		return slices.Collect(maps.Keys(w.compared))
 	}
-	return keys
+	return nil
 }
 
 // of returns what is known of one runtime of a worker.
