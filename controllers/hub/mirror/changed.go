@@ -25,7 +25,7 @@ type change struct {
 
 func (c change) Error() string { return c.words }
 
-// jobChange is a change on the hub.
+// jobChange is a change on the hub, or one that placement knows of.
 func jobChange(format string, args ...any) change {
 	return change{v1alpha1.OutcomeJobChanged, fmt.Sprintf(format, args...)}
 }

@@ -32,7 +32,7 @@ type countingWorker struct {
 func (w countingWorker) APIReader() (client.Reader, error) { return w.reader, nil }
 
 // A copy is made only where the worker has the runtime whose pods were counted, as far as that is known. If the runtime has
-// been changed on the worker since, the attempt ends as after a change on the hub. The check reads nothing.
+// been changed on the worker since, the attempt ends. The check reads nothing.
 func TestRuntimeThatChangesOnItsWorker(t *testing.T) {
 	own := func(digest string) dispatch.Comparison {
 		return dispatch.Comparison{State: v1alpha1.RuntimeDiffers, Foreign: true, Demand: true, Own: &dispatch.RuntimeSpec{Digest: digest}}

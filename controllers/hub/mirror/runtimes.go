@@ -104,9 +104,14 @@ func (p *propagation) checkOwn(ctx context.Context, onWorker *metav1.PartialObje
 	switch {
 	case p.counted == "" || p.runtimes == nil:
 		return nil
-	case !keeps && p.countedOwn != "" && onWorker.Labels[v1alpha1.LabelPropagatedBy] == p.hubID:
-		return jobChange("the hub's %s %q comes in place of that of worker %q, for which the job was placed", kind, key.Name, p.cluster)
-	case !keeps && p.countedOwn != "": // It is gone.
+	case !keeps && p.countedOwn != "": // It is gone, or the hub's comes in its place.
+		switch known, _ := p.runtimes().Of(key); {
+		case onWorker.Labels[v1alpha1.LabelPropagatedBy] != p.hubID:
+		case known.Outdated: // Placement knows, too, so the next attempt is counted with the hub's.
+			return jobChange("the hub's %s %q comes in place of that of worker %q, for which the job was placed", kind, key.Name, p.cluster)
+		case p.patient():
+			return requeue.Outdated(fmt.Sprintf("%s %q of worker %q is being compared with the hub's", kind, key.Name, p.cluster))
+		}
 		return changed
 	case !keeps || p.countedOwn == "" && p.isUntouched(onWorker):
 		return nil
