@@ -44,6 +44,8 @@ const (
 type grant struct {
 	permission permission
 	asked      time.Time
+	// doubted: somebody has found out that the worker forbids what such a right permits.
+	doubted bool
 }
 
 // permission finds out whether the worker grants a right. It asks for an object that is not there.
@@ -70,14 +72,12 @@ func (l *loop) askRights() {
 	if l.seen.rights == nil {
 		l.seen.rights = map[Right]grant{}
 	}
-	doubted, early := takeRightsDoubted(l), false
+	doubted := takeRightsDoubted(l)
 	for _, right := range l.opts.Rights {
 		known, asked := l.seen.rights[right]
-		switch {
-		case asked && known.permission == permitted && !doubted:
-			continue
-		case asked && l.opts.Clock.Since(known.asked) < rightPause*l.opts.ProbeInterval:
-			early = early || doubted
+		if known.doubted = known.doubted || doubted; asked && (known.permission == permitted && !known.doubted ||
+			l.opts.Clock.Since(known.asked) < rightPause*l.opts.ProbeInterval) {
+			l.seen.rights[right] = known
 			continue
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
@@ -87,11 +87,6 @@ func (l *loop) askRights() {
 			answer = known.permission // No answer says nothing.
 		}
 		l.seen.rights[right] = grant{permission: answer, asked: l.opts.Clock.Now()}
-	}
-	if early {
-		l.mu.Lock()
-		l.locked.rightsDoubted = true // A later probe asks.
-		l.mu.Unlock()
 	}
 }
 
