@@ -79,6 +79,28 @@ func TestDrainWaitsForACheckpoint(t *testing.T) {
 	s.wantEvicted(t, "it has had its time", "hangs Drained", "saves Drained", "silent Drained")
 }
 
+// A job that waits for its checkpoint keeps its room, although there is none for another job like it.
+func TestRoomIsKeptWhileACheckpointIsAwaited(t *testing.T) {
+	s := newScene(t)
+	s.Policy(t, v1alpha1.DispatchPolicySpec{Checkpoint: &v1alpha1.Checkpointing{MaxWait: &metav1.Duration{Duration: time.Hour}}})
+	worker := s.Register(t, "a", drain)
+	for _, name := range []string{"saves", "young"} {
+		s.place(t, name, worker)
+	}
+	s.ran(t, "saves", s.Clock.Now(), s.saved("1200"))
+	s.Clock.Step(30 * time.Minute)
+	s.ran(t, "young", s.Clock.Now(), nil) // It loses the least, and so it is the first.
+	s.room.lacks = map[string]string{"young": "lacks room"}
+	s.reconcile(t, worker)
+	s.room.alike = true
+	s.reconcile(t, worker)
+	saves := s.Dispatch(t, "saves")
+	if record.AwaitsCheckpointSince(saves).IsZero() || !s.room.kept[saves.Spec.TrainJob.UID] {
+		t.Errorf("the job that saves has lost its room: %+v", saves.Status.Conditions)
+	}
+	check.Equal(t, true, record.HasNoRoomElsewhere(s.Dispatch(t, "young")), "the other one has no room")
+}
+
 // A drain that is taken back says nothing more of a checkpoint.
 func TestWaitForACheckpointIsTakenBack(t *testing.T) {
 	s := newScene(t)

@@ -23,7 +23,11 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	if !t.spent.allows(f.policy) {
 		return nil // The end of another move wakes us.
 	}
-	answer, err := r.Room.Elsewhere(ctx, f.dispatch, t.full)
+	full := t.full
+	if !record.AwaitsCheckpointSince(f.dispatch).IsZero() {
+		full = nil // Room is kept for this job, whatever jobs like it lack.
+	}
+	answer, err := r.Room.Elsewhere(ctx, f.dispatch, full)
 	if err != nil {
 		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
 	}

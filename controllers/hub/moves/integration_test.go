@@ -27,15 +27,20 @@ type rooms struct {
 	lacksAll string
 	// unknown: placement does not know yet.
 	unknown bool
-	asked   []string
+	// alike: all jobs are, so that one of them is tried.
+	alike bool
+	asked []string
 	// kept has the jobs for which room is kept.
 	kept map[types.UID]bool
 }
 
 // Elsewhere implements Room.
 func (r *rooms) Elsewhere(
-	_ context.Context, d *v1alpha1.Dispatch, _ map[string]v1alpha1.ClusterExplanation,
+	_ context.Context, d *v1alpha1.Dispatch, full map[string]v1alpha1.ClusterExplanation,
 ) (v1alpha1.ClusterExplanation, error) {
+	if answer, known := full["all"]; known {
+		return answer, nil
+	}
 	r.asked = append(r.asked, d.Name)
 	lacks := r.lacksAll
 	if lacks == "" {
@@ -45,7 +50,11 @@ func (r *rooms) Elsewhere(
 	case r.unknown:
 		return v1alpha1.ClusterExplanation{}, nil
 	case lacks != "":
-		return v1alpha1.ClusterExplanation{Cluster: "b", Reason: v1alpha1.ReasonInsufficientResources, Message: lacks}, nil
+		answer := v1alpha1.ClusterExplanation{Cluster: "b", Reason: v1alpha1.ReasonInsufficientResources, Message: lacks}
+		if r.alike {
+			full["all"] = answer
+		}
+		return answer, nil
 	}
 	if r.kept == nil {
 		r.kept = map[types.UID]bool{}
