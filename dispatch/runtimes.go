@@ -83,6 +83,11 @@ type OwnRuntimes struct {
 	On map[v1alpha1.ClusterName]Comparison
 }
 
+// IsRefused says whether the worker refused to compare the runtimes, so that it is not known how they differ.
+func (c *Comparison) IsRefused() bool {
+	return c.State == v1alpha1.RuntimeUnsupported || c.State == v1alpha1.RuntimeUnknown
+}
+
 // Difference says in words what is known of a difference, empty if the runtimes are equal.
 func (c *Comparison) Difference() string {
 	switch c.State {

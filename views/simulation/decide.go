@@ -195,7 +195,7 @@ func (w *world) noteRuntimes(job *dispatch.Job, object map[string]any) {
 	kind, key := trainjobs.RuntimeOf(&unstructured.Unstructured{Object: object})
 	for i := range w.workers {
 		known, _ := w.workers[i].Runtimes.Of(key)
-		if known.Demand || known.State == v1alpha1.RuntimeUnknown || known.State == v1alpha1.RuntimeUnsupported {
+		if known.Demand || known.IsRefused() {
 			w.note("worker %q has its own %s %q, with which the hub counts its room: %s; the hub's is assumed here, so the answer "+
 				"about this worker may be wrong", w.workers[i].Name, kind, key.Name, known.Difference())
 		}

@@ -13,11 +13,12 @@
 //
 // # When
 //
-// A runtime that is on both sides is compared once for each version of either side, whatever jobs come. The hub's spec is
-// read once for all workers. A process that starts compares each runtime once: States keeps the answers in memory only. A
-// limiter of the process spaces the dry runs, and a worker is asked one question at a time. A runtime that changes again and
-// again is compared less and less often, down to once in 30 s. A worker that is away is asked when it is back, and only what has changed since. What a worker refuses is asked again after an hour, because its CRD
-// or the hub's rights may have changed.
+// A runtime that is on both sides is compared once for each version of either side, whatever jobs come. The hub's
+// spec is read once for all workers. A process that starts compares each runtime once: States keeps the answers in
+// memory only. A limiter of the process spaces the dry runs, and a worker is asked one question at a time. A runtime
+// that changes again and again is compared less and less often, down to once in 30 s. A worker that is away is asked
+// when it is back, and only what has changed since. What a worker refuses is asked again after an hour, because its
+// CRD or the hub's rights may have changed.
 //
 // # What is kept
 //
@@ -32,6 +33,5 @@
 //
 // # Locks
 //
-// States.mu guards what is known, specs.mu the hub's specs, and Reconciler.mu when the worker was asked. Nobody does I/O
-// under them.
+// States.mu guards what is known, specs.mu the hub's specs. Nobody does I/O under them.
 package drift

@@ -6,7 +6,6 @@ package drift
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -64,9 +63,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 
-	mu sync.Mutex
 	// paces are those of the questions about each runtime: a worker may change one for ever, and each answer wakes all
-	// jobs that name it. Under mu.
+	// jobs that name it. One key is reconciled at a time, so nothing guards them.
 	paces map[types.NamespacedName]*requeue.Pace
 }
 
@@ -138,18 +136,21 @@ func (r *Reconciler) comparison(
 	known, asked := r.Shared.states.of(r.Cluster, key)
 	holds := askAgain - r.Clock.Since(asked.at)
 	switch {
-	case known.Version == onHub && asked.version == versionOf(onWorker) && (!isRefusal(known) || holds > 0):
+	case known.Version == onHub && asked.version == versionOf(onWorker) && (!known.IsRefused() || holds > 0):
 		if known.Own != nil && known.Outdated != r.isOutdated(onWorker, onHub) { // It wakes jobs, too.
 			if err := r.pace(key); err != nil {
 				return known, 0, err
 			}
 		}
-		if isRefusal(known) {
+		if known.IsRefused() {
 			again = holds
 		}
 		return known, again, nil
 	case onHub == onlyOnWorker, r.isUntouched(onWorker, onHub):
 		return dispatch.Comparison{}, 0, nil
+	}
+	if err := r.pace(key); err != nil { // Before the limiter, which all workers share.
+		return known, 0, err
 	}
 	if err := r.Shared.limiter.Wait(ctx); err != nil {
 		return known, 0, err
@@ -158,10 +159,7 @@ func (r *Reconciler) comparison(
 	if err != nil {
 		return known, 0, err
 	}
-	if err := r.pace(key); err != nil {
-		return known, 0, err
-	}
-	if comparison, err = r.ask(ctx, onWorker, spec); isRefusal(comparison) {
+	if comparison, err = r.ask(ctx, onWorker, spec); comparison.IsRefused() {
 		again = askAgain
 	}
 	return comparison, again, err
@@ -177,8 +175,6 @@ func (r *Reconciler) pace(key types.NamespacedName) error {
 
 // due is how long a question about a runtime has to wait. Zero: it is noted as asked.
 func (r *Reconciler) due(key types.NamespacedName) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.paces == nil || len(r.paces) >= mostPaces {
 		r.paces = map[types.NamespacedName]*requeue.Pace{}
 	}
@@ -194,15 +190,11 @@ func (r *Reconciler) due(key types.NamespacedName) time.Duration {
 	return due
 }
 
-func isRefusal(c dispatch.Comparison) bool {
-	return c.State == v1alpha1.RuntimeUnsupported || c.State == v1alpha1.RuntimeUnknown
-}
-
 // note notes a comparison, unless it is known already.
 func (r *Reconciler) note(ctx context.Context, key types.NamespacedName, comparison dispatch.Comparison, version string) {
 	known, before := r.Shared.states.of(r.Cluster, key)
 	if before.version == version && known.Version == comparison.Version && known.State == comparison.State &&
-		known.Foreign == comparison.Foreign && known.Outdated == comparison.Outdated && (!isRefusal(known) || r.Clock.Since(before.at) < askAgain) {
+		known.Foreign == comparison.Foreign && known.Outdated == comparison.Outdated && (!known.IsRefused() || r.Clock.Since(before.at) < askAgain) {
 		return
 	}
 	if comparison.State != "" && known.State != comparison.State {
