@@ -84,9 +84,13 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	if adds := f.expansionOn(best.worker); adds != nil {
 		decision.AddedNodes = int32(min(adds.nodes, math.MaxInt32)) //nolint:gosec // It is not above that.
 	}
-	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + f.domainNote(best.worker) +
-		f.translationNote(best.worker) + f.job.Own.note(best.worker.Name) + f.job.mergingNote(best.worker) + gang.assumption(best.worker.Nodes))
+	decision.Message = Cut(scores.message(best.worker) + best.note(fitting[best.tier()]) + notes(f, gang, best.worker))
 	return decision
+}
+
+// notes say how the job was counted on a worker that takes it. gang is the job's there.
+func notes(f *filters, gang *gang, w *Worker) string {
+	return f.domainNote(w) + f.translationNote(w) + f.job.Own.note(w.Name) + f.job.mergingNote(w) + gang.assumption(w.Nodes)
 }
 
 // contender is a worker on which the job fits.
@@ -170,8 +174,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 			gang := f.gangOn(j.worker)
 			gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
-			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+f.domainNote(j.worker)+f.translationNote(j.worker)+
-				f.job.Own.note(j.worker.Name)+f.job.mergingNote(j.worker)+gang.assumption(j.worker.Nodes))
+			lines[i].Score, lines[i].Message = &score, Cut(scores.message(j.worker)+notes(f, gang, j.worker))
 		}
 	}
 	return lines

@@ -149,7 +149,7 @@ func (n *needs) exclude(ctx context.Context, seen *observation, job *queue.Job) 
 		}
 		expire = requeue.Sooner(expire, n.pods.fill(job, kind, workers))
 	}
-	job.Class = n.workerQueues.apart(classOf(job), job)
+	job.Class = n.workerQueues.classOf(job)
 	return expire, nil
 }
 
@@ -236,8 +236,9 @@ func (w *workerQueues) see(worker *v1alpha1.WorkerCluster) bool {
 	return before != (len(w.named) > 0)
 }
 
-// apart is the class of jobs that are alike also in the LocalQueues whose quota may count for them.
-func (w *workerQueues) apart(class string, job *queue.Job) string {
+// classOf names the class of jobs that are alike also in the LocalQueues whose quota may count for them.
+func (w *workerQueues) classOf(job *queue.Job) string {
+	class := classOf(job)
 	local := job.Labels[v1alpha1.LabelLocalQueue]
 	if local == "" && job.WorkerQueue == "" && !w.any() {
 		return class

@@ -43,7 +43,7 @@ func (r *Reconciler) Elsewhere(
 		return v1alpha1.ClusterExplanation{Reason: obstacle.Reason, Message: obstacle.Message}, nil
 	}
 	excludeDomain(seen.needs.job, d)
-	class := r.needs.workerQueues.apart(classOf(seen.needs.job), seen.needs.job)
+	class := r.needs.workerQueues.classOf(seen.needs.job)
 	if answer, known := full[class]; known {
 		return answer, nil
 	}
@@ -88,7 +88,7 @@ func (r *Reconciler) Nominate(
 		return v1alpha1.ClusterExplanation{}, err
 	}
 	job.NamespaceLabels, job.Policies, job.Nominated = labels, r.needs.compiled.of(policies), true
-	job.Class = r.needs.workerQueues.apart(classOf(&job), &job)
+	job.Class = r.needs.workerQueues.classOf(&job)
 	return r.decider.Elsewhere(ctx, &job, except)
 }
 
