@@ -50,7 +50,7 @@ type Options struct {
 	FailureThreshold int
 	// Workloads lets the caches hold the Workloads that a MultiKueue has created on the workers. Default: they do not.
 	Workloads bool
-	// Rights are those of which the status says whether the worker refuses them. Default: none.
+	// Rights are asked for, and the status has those that the worker refuses. Default: none.
 	Rights []Right
 	// QPS and Burst limit the requests to one worker, except watches and probes. Default: 200 and 400. QPS < 0: no limit.
 	QPS   float32

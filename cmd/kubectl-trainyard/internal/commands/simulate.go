@@ -58,9 +58,9 @@ They replace objects of the same kind and name on the hub. With --workers no clu
 exist.
 
 What the workers have free is what their status on the hub says, which can be some seconds old, minus what has been placed since and has
-no pods yet. What their runtimes are beside the hub's is what the status says, too. It does not say what pods a runtime of
-a worker's own makes: the runtime of the hub, or of the files, is assumed, and a note names such workers. Jobs that wait already, reservations and preemption make no difference, so a job that "would run" can still have to wait
-behind others.
+no pods yet. What their runtimes are beside the hub's is what the status says, too. It does not say what pods a runtime of a worker's
+own makes: the runtime of the hub, or of the files, is assumed, and a note names such workers. Jobs that wait already, reservations and
+preemption make no difference, so a job that "would run" can still have to wait behind others.
 
 This needs the rights to list WorkerClusters and DispatchPolicies, and to get the runtimes; better also to list Dispatches and
 PriorityClasses, and to get Namespaces. -o json and the other formats print the Dispatches that the hub would write.

@@ -26,9 +26,10 @@ type Hub struct {
 	Own func(runtime types.NamespacedName) *dispatch.OwnRuntimes
 }
 
-// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PinsRuntime, PodSets, Own, Grace, Claim, topology and priority. The error is as
-// that of Of, or an Obstacle of the job's flavors, checkpoint, data, topology or classes. The demand is empty if it could not be derived. Pass a copy
-// of the TrainJob: Fill writes to it.
+// Fill fills in what a job needs: its WorkerQueue, AddNodes, RequiredRuntime, PinsRuntime, PodSets, Own, Grace,
+// Claim, topology and priority. The error is as that of Of, or an Obstacle of the job's flavors, checkpoint, data,
+// topology or classes. The demand is empty if it could not be derived. Pass a copy of the TrainJob: Fill writes to
+// it.
 func (d *Deriver) Fill(ctx context.Context, job *dispatch.Job, trainJob *trainer.TrainJob, hub Hub) (Demand, error) {
 	// Package dispatch reports what is wrong with the policies.
 	policy, _, _ := dispatch.SelectPolicy(hub.Policies, *job)

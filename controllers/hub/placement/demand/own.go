@@ -33,7 +33,7 @@ type ownDemands struct {
 	demands map[kind]ownDemand // Under mu.
 }
 
-// kind is equal for jobs of which each runtime makes the same pods.
+// kind is equal for jobs that get the same pods from each runtime.
 type kind [sha256.Size]byte
 
 // ownDemand is what was made of some runtimes. variants has it by the digests of their specs, and of no others: a worker
