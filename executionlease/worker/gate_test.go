@@ -205,3 +205,20 @@ func TestShut(t *testing.T) {
 		t.Error("a TrainJob of the cluster's own may not start")
 	}
 }
+
+// TestTakeOverFollowsTheWatch: the controller of copies may ask about a copy before the watch has shown it to the
+// tracker, and the leader takes over only hubs with copies. A hub without a lease has nothing else that wakes it.
+func TestTakeOverFollowsTheWatch(t *testing.T) {
+	woken := addedKeys{}
+	tracker := newTracker(clocktesting.NewFakePassiveClock(time.Now()), inboxes{waiting: &addedKeys{}, stops: &addedKeys{}, leases: &woken})
+	defer tracker.lead()()
+	writer := &leases{tracker: tracker}
+	if _, mine := tracker.stopsFrom(aCopy()); mine {
+		t.Error("the leader stops the copy before it has taken over its hub")
+	}
+	check.Equal(t, nothing, writer.task("hub", nil), "task while no copy is known")
+	woken = nil
+	tracker.watcher().OnAdd(aCopy(), false)
+	check.Diff(t, addedKeys{{Name: "hub"}}, woken, "hubs that are woken when the watch shows the copy")
+	check.Equal(t, takeOver, writer.task("hub", nil), "task when the copy is known")
+}

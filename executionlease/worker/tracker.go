@@ -175,6 +175,9 @@ func (t *tracker) see(job *trainer.TrainJob) {
 		t.hub(id).waiting[key] = struct{}{} // Gate may have refused it before, and the hub was forgotten.
 	}
 	t.copies[id][key] = struct{}{}
+	if t.leads() && t.hub(id).term != t.term { // After the takeover its copies are reconciled, whoever saw this one first.
+		t.inboxes.leases.Add(types.NamespacedName{Name: id})
+	}
 }
 
 // gone records that a copy does not exist any more. The tracker still remembers its attempt.
@@ -232,8 +235,7 @@ func (t *tracker) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
 	switch {
 	case !t.leads():
 		return h.agent.StopsFrom(), refused
-	case h.term != t.term:
-		t.inboxes.leases.Add(types.NamespacedName{Name: id}) // After the takeover the copies are reconciled again.
+	case h.term != t.term: // The takeover brings the copy again.
 		return time.Time{}, false
 	default:
 		return h.agent.StopsFrom(), true
