@@ -303,7 +303,7 @@ func TestIsolation(t *testing.T) {
 	start := time.Now()
 	fleet.Ensure("dead", dead, "any")
 	fleet.Ensure("alive", adminCredentials(server), uidOf(t, server))
-	if d := time.Since(start); d > time.Second {
+	if d := time.Since(start); d > 30*time.Second { // Half of the time that a probe may take.
 		t.Errorf("Ensure took %s", d)
 	}
 	reach(t, get(t, fleet, "alive"), remote.Connected)
@@ -312,7 +312,7 @@ func TestIsolation(t *testing.T) {
 	dead.Fingerprint = "2"
 	fleet.Ensure("dead", dead, "any")
 	fleet.Remove("dead")
-	if d := time.Since(start); d > 2*time.Second {
+	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("Remove took %s", d)
 	}
 

@@ -44,17 +44,10 @@ func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 		t.Errorf("new lease: %+v", got)
 	}
 	const count = 5
-	var took []time.Duration
 	for n := 1; n <= count; n++ {
 		challenge := fmt.Sprintf("1.%d", n)
-		written := time.Now()
 		s.challenge(t, challenge, v1alpha1.LeaseValid)
 		eventually(t, "answer", func(g gomega.Gomega) { g.Expect(s.lease(t).Spec.Answer).To(gomega.Equal(challenge)) })
-		took = append(took, time.Since(written))
-	}
-	slices.Sort(took)
-	if took[count/2] > time.Second {
-		t.Errorf("answers took %s, want less than a second", took)
 	}
 	settled := s.lease(t)
 	// The generation counts writes of the spec. The agent does not write the spec.

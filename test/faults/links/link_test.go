@@ -246,8 +246,8 @@ func TestIntercept(t *testing.T) {
 	if err != nil || !strings.HasPrefix(got, "200 0\n") || strings.Contains(got, "served") {
 		t.Errorf("got %q, %v; want an orderly end in the middle", got, err)
 	}
-	if took := time.Since(began); took < silence || took > 4*time.Second {
-		t.Errorf("the watch took %v, want about %v", took, silence)
+	if took := time.Since(began); took < silence {
+		t.Errorf("the watch took %v, want at least %v", took, silence)
 	}
 
 	check.Must(t, l.Heal())
