@@ -12,6 +12,10 @@ import (
 // WorkerClusterReady is the condition type that says whether jobs can be dispatched to the worker.
 const WorkerClusterReady = "Ready"
 
+// MessageConnected is the message of WorkerClusterReady with ReasonConnected. What is missing all the same follows it, after
+// a semicolon and a space.
+const MessageConnected = "the worker answers and has the TrainJob and JobSet APIs"
+
 // Reasons of WorkerClusterReady.
 const (
 	// ReasonConnected: the worker answers, is the registered cluster, and has the APIs that a copy needs.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -77,11 +76,6 @@ func CardOf(cluster *v1alpha1.WorkerCluster, known accelerators.Table) Card {
 	}
 	for _, p := range pools(cluster.Status.NodeGroups, known) {
 		card.Pools = append(card.Pools, Pool{Name: p.name(), Free: p.free, Total: p.total, Gang: p.largest()})
-	}
-	for _, kind := range []string{v1alpha1.WorkerClusterCredentialsExpiring, v1alpha1.WorkerClusterSweepRefused} {
-		if c := meta.FindStatusCondition(cluster.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
-			card.Notes = append(card.Notes, fmt.Sprintf("%s: %s", c.Reason, c.Message))
-		}
 	}
 	return card
 }

@@ -386,6 +386,29 @@ func TestStatesOfAWorker(t *testing.T) {
 			},
 			want: "True", notes: []string{`worker "w": upgrade the worker`},
 		},
+		"Sweep": {
+			reason: "copies stay there that nobody wants",
+			edit: func(w *v1alpha1.WorkerCluster) {
+				w.Status.Conditions = append(ready(metav1.ConditionTrue, "Connected", ""), metav1.Condition{
+					Type: v1alpha1.WorkerClusterSweepRefused, Status: metav1.ConditionTrue, Message: "allow the hub to delete TrainJobs",
+				})
+			},
+			want: "True", notes: []string{`worker "w": allow the hub to delete TrainJobs`},
+		},
+		"RightsMissing": {
+			reason: "it gets jobs all the same",
+			edit: func(w *v1alpha1.WorkerCluster) {
+				w.Status.Conditions = ready(metav1.ConditionTrue, "Connected", v1alpha1.MessageConnected+"; it does not let the hub read logs")
+			},
+			want: "True", notes: []string{`worker "w": it does not let the hub read logs`},
+		},
+		"NothingMissing": {
+			reason: "there is nothing to do",
+			edit: func(w *v1alpha1.WorkerCluster) {
+				w.Status.Conditions = ready(metav1.ConditionTrue, "Connected", v1alpha1.MessageConnected)
+			},
+			want: "True",
+		},
 		"Runtimes": {
 			reason: "jobs run something else there",
 			edit:   func(w *v1alpha1.WorkerCluster) { w.Status.Runtimes = make([]v1alpha1.WorkerRuntime, 3) },

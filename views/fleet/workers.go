@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,18 +130,26 @@ func Agent(cluster *v1alpha1.WorkerCluster) string {
 	return strings.TrimPrefix(agent.Reason, "Agent")
 }
 
+// troubles are the conditions that say what an admin should look at while they are True.
+var troubles = []string{v1alpha1.WorkerClusterSkewUnsupported, v1alpha1.WorkerClusterCredentialsExpiring, v1alpha1.WorkerClusterSweepRefused}
+
 // Notes returns a line for each problem that an admin should look at, and what to do.
 func Notes(clusters []v1alpha1.WorkerCluster) []string {
 	var notes []string
 	for i := range clusters {
 		cluster := &clusters[i]
-		paused := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterFailoverPaused)
-		if paused != nil && paused.Status == metav1.ConditionTrue {
-			notes = append(notes, fmt.Sprintf("the jobs of worker %q are not moved: %s", cluster.Name, paused.Message))
-		}
-		skew := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterSkewUnsupported)
-		if skew != nil && skew.Status == metav1.ConditionTrue {
-			notes = append(notes, fmt.Sprintf("worker %q: %s", cluster.Name, skew.Message))
+		for _, c := range cluster.Status.Conditions {
+			switch {
+			case c.Status != metav1.ConditionTrue:
+			case c.Type == v1alpha1.WorkerClusterFailoverPaused:
+				notes = append(notes, fmt.Sprintf("the jobs of worker %q are not moved: %s", cluster.Name, c.Message))
+			case slices.Contains(troubles, c.Type):
+				notes = append(notes, fmt.Sprintf("worker %q: %s", cluster.Name, c.Message))
+			case c.Type == v1alpha1.WorkerClusterReady: // It gets jobs, but is not all that it could be.
+				if missing, found := strings.CutPrefix(c.Message, v1alpha1.MessageConnected+"; "); found {
+					notes = append(notes, fmt.Sprintf("worker %q: %s", cluster.Name, missing))
+				}
+			}
 		}
 		if n := len(cluster.Status.Runtimes); n > 0 {
 			notes = append(notes, fmt.Sprintf("worker %q has runtimes that are not the hub's of the same name: kubectl trainyard runtimes --diff "+

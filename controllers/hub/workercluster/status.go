@@ -108,7 +108,7 @@ func capacityReadiness(connection remote.Status) (reason, message string) {
 		return v1alpha1.ReasonCapacityUnusable, connection.CapacityMessage
 	case capacity.Known:
 	}
-	message = "the worker answers and has the TrainJob and JobSet APIs"
+	message = v1alpha1.MessageConnected
 	if connection.CapacityMessage != "" {
 		message += "; " + connection.CapacityMessage
 	}
