@@ -12,6 +12,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -37,6 +39,34 @@ var DeviceKinds = []DeviceKind{
 // DeviceVersion is the version of DeviceKinds. Kubernetes serves it from 1.34 on.
 var DeviceVersion = resourceapi.SchemeGroupVersion
 
+// The kind by which an admin of a worker taints devices: DeviceHandler takes its events as unstructured objects. A worker
+// serves it in at most one of TaintRuleVersions that counts, the first.
+const (
+	TaintRules    = "devicetaintrules"
+	TaintRuleKind = "DeviceTaintRule"
+)
+
+// TaintRuleVersions are the versions of TaintRules, by preference. Kubernetes 1.37 serves the first. The others have to be
+// enabled in earlier releases, together with the feature gate DRADeviceTaintRules.
+var TaintRuleVersions = []string{"v1", "v1beta2", "v1alpha3"}
+
+// taintRulesSince is the release that serves the first of TaintRuleVersions.
+var taintRulesSince = version.MajorMinor(1, 37)
+
+// MayServeTaintRules says whether an API server of a Kubernetes release may serve TaintRules in a version that it serves,
+// so that it need not be asked where it does not.
+func MayServeTaintRules(gitVersion, apiVersion string) bool {
+	release, err := version.ParseGeneric(gitVersion)
+	return apiVersion != TaintRuleVersions[0] || err == nil && release.AtLeast(taintRulesSince)
+}
+
+// NewTaintRule returns an empty object of TaintRules.
+func NewTaintRule(apiVersion string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: DeviceVersion.Group, Version: apiVersion, Kind: TaintRuleKind})
+	return object
+}
+
 // deviceCount counts the devices of a Tally. It computes and has a lock of its own, so that nobody who takes a Snapshot
 // waits.
 type deviceCount struct {
@@ -51,6 +81,12 @@ var implicitSince = version.MajorMinor(1, 36)
 func (t *Tally) SetKubernetes(gitVersion string) {
 	release, err := version.ParseGeneric(gitVersion)
 	t.countDevices(func(c *devices.Counter) { c.SetImplicit(err == nil && release.AtLeast(implicitSince)) })
+}
+
+// SetTaintRulesUnread says why nobody gives the Tally the events of TaintRules although the worker serves them.
+// Uncounted has the text.
+func (t *Tally) SetTaintRulesUnread(why string) {
+	t.countDevices(func(c *devices.Counter) { c.SetRulesUnread(why) })
 }
 
 // Uncounted is Snapshot.Uncounted.
@@ -118,7 +154,7 @@ func (n *node) addDevices(state *NodeState, gangOf func(pod types.NamespacedName
 	}
 }
 
-// DeviceHandler returns the event handler for informers of the DeviceKinds.
+// DeviceHandler returns the event handler for informers of the DeviceKinds and of TaintRules.
 func (t *Tally) DeviceHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    t.setDevices,
@@ -136,6 +172,8 @@ func (t *Tally) setDevices(obj any) {
 			c.SetClass(o)
 		case *resourceapi.ResourceClaim:
 			c.SetClaim(o)
+		case *unstructured.Unstructured:
+			c.SetRule(o)
 		}
 	})
 }
@@ -153,11 +191,13 @@ func (t *Tally) deleteDevices(obj any) {
 			c.DeleteClass(key.Name)
 		case *resourceapi.ResourceClaim:
 			c.DeleteClaim(key)
+		case *unstructured.Unstructured:
+			c.DeleteRule(key.Name)
 		}
 	})
 }
 
-// StripDevices keeps the fields of a DeviceKind that count.
+// StripDevices keeps the fields of a DeviceKind, or of TaintRules, that count.
 func StripDevices(in any) (any, error) {
 	switch o := in.(type) {
 	case *resourceapi.ResourceSlice:
@@ -174,6 +214,16 @@ func StripDevices(in any) (any, error) {
 				Devices: resourceapi.DeviceAllocationResult{Results: o.Status.Allocation.Devices.Results},
 			}
 		}
+		return stripped, nil
+	case *unstructured.Unstructured:
+		if o.GetKind() != TaintRuleKind {
+			return in, nil
+		}
+		stripped := &unstructured.Unstructured{Object: map[string]any{"spec": o.Object["spec"]}}
+		stripped.SetGroupVersionKind(o.GroupVersionKind())
+		stripped.SetName(o.GetName())
+		stripped.SetUID(o.GetUID())
+		stripped.SetResourceVersion(o.GetResourceVersion())
 		return stripped, nil
 	}
 	return in, nil

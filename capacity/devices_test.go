@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
@@ -95,6 +96,25 @@ func TestDevicesOfNodes(t *testing.T) {
 	expect(3, 2, 2, "a device plugin without devices")
 	tally.DeviceHandler().OnDelete(claim)
 	expect(3, 0, 0, "the claim is gone before the pod is")
+	rule := capacity.NewTaintRule("v1")
+	rule.SetName("sick")
+	rule.Object["spec"] = map[string]any{
+		"deviceSelector": map[string]any{"device": "d1"}, "taint": map[string]any{"key": "sick", "effect": "NoSchedule"},
+	}
+	stripped, err := capacity.StripDevices(rule)
+	check.Must(t, err)
+	add(stripped)
+	expect(2, 0, 0, "a rule taints a device")
+	tally.DeviceHandler().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "sick", Obj: stripped})
+	expect(3, 0, 0, "the rule is gone")
 	tally.DeviceHandler().OnDelete(slice)
 	expect(0, 2, 2, "a driver that is gone")
+}
+
+// TestMayServeTaintRules: an API server is asked for rules in v1 only if it can have them.
+func TestMayServeTaintRules(t *testing.T) {
+	for version, want := range map[string]bool{"v1.36.3": false, "v1.37.0": true, "v1.37.2-gke.100": true, "v2.0.0": true, "": false} {
+		check.Equal(t, want, capacity.MayServeTaintRules(version, "v1"), "Kubernetes %q", version)
+	}
+	check.Equal(t, true, capacity.MayServeTaintRules("v1.36.3", "v1beta2"), "a version that has to be enabled")
 }

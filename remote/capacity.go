@@ -65,19 +65,35 @@ func (s *capacitySource) countDevices(tally *capacity.Tally) {
 			served: func(found apis) bool { return found.devices }, handler: tally.DeviceHandler(),
 		})
 	}
+	for _, version := range capacity.TaintRuleVersions {
+		rule := capacity.NewTaintRule(version)
+		s.kinds = append(s.kinds, cachedKind{
+			resource: capacity.TaintRules, gvk: rule.GroupVersionKind(), scope: meta.RESTScopeRoot, object: rule,
+			options: cache.ByObject{Transform: capacity.StripDevices}, optional: true, told: true,
+			served: func(found apis) bool { return found.taintRules == version }, handler: tally.DeviceHandler(),
+		})
+	}
 	s.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
 		if !listed {
 			return capacity.Pending, "the devices of the worker are being read"
 		}
 		for _, kind := range capacity.DeviceKinds {
 			if refusal(kind.Resource) == http.StatusForbidden {
-				return capacity.Known, fmt.Sprintf("its devices of Dynamic Resource Allocation are not counted: the worker forbids to list "+
-					"and watch %s.%s: grant it to the hub's user (kubectl trainyard join, or kubectl apply -k config/worker)",
-					kind.Resource, capacity.DeviceVersion.Group)
+				return capacity.Known, "its devices of Dynamic Resource Allocation are not counted: " + forbids(kind.Resource)
 			}
 		}
-		return capacity.Known, strings.Join(tally.Uncounted(), "; ")
+		uncounted := tally.Uncounted()
+		if refusal(capacity.TaintRules) == http.StatusForbidden {
+			uncounted = append([]string{"devices count also where a DeviceTaintRule keeps jobs off: " + forbids(capacity.TaintRules)}, uncounted...)
+		}
+		return capacity.Known, strings.Join(uncounted, "; ")
 	}
+}
+
+// forbids says what to do about a worker that does not let the hub read a resource of Dynamic Resource Allocation.
+func forbids(resource string) string {
+	return fmt.Sprintf("the worker forbids to list and watch %s.%s: grant it to the hub's user (kubectl trainyard join, or "+
+		"kubectl apply -k config/worker)", resource, capacity.DeviceVersion.Group)
 }
 
 // countQuota returns a source that counts nodes, pods and the quota of Kueue. A worker that does not show the quota is

@@ -33,13 +33,16 @@ const hubID = "hub-1"
 // patience is the timeout for quick things on a busy machine.
 const patience = 60 * time.Second
 
-// shared is the API server of the tests that do not damage it. It has all CRDs.
+// shared is the API server of the tests that do not damage it. It has all CRDs, and DeviceTaintRules also in a release
+// that does not serve them by default.
 var shared = stage.ShareWith(func(ctx context.Context, cleanup func(func() error)) (*clusters.Cluster, error) {
 	crds, err := allCRDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := clusters.Start(ctx, clusters.Options{Name: "worker", CRDs: crds})
+	cluster, err := clusters.Start(ctx, clusters.Options{
+		Name: "worker", CRDs: crds, APIServerArgs: []string{"--runtime-config=resource.k8s.io/v1beta2=true"},
+	})
 	if err == nil {
 		cleanup(cluster.Stop)
 	}
@@ -87,6 +90,7 @@ func hubRules() []rbacv1.PolicyRule {
 	return append(neededRules(),
 		rbacv1.PolicyRule{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"trainyard.dev"}, Resources: []string{"executionleases"}, Verbs: append(read, "create", "patch")},
+		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"devicetaintrules"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "resourceclaims"}, Verbs: read},
 	)
 }

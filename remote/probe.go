@@ -162,7 +162,9 @@ type apis struct {
 	jobSet     bool
 	// devices says whether Dynamic Resource Allocation is served.
 	devices bool
-	trainer Trainer
+	// taintRules is the version of DeviceTaintRules that is served. Empty: none.
+	taintRules string
+	trainer    Trainer
 	// unsure is true when the fields are not known yet but may be known later.
 	unsure bool
 }
@@ -185,13 +187,44 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 	if found.jobSet, err = p.serves(ctx, jobSetGVK.GroupVersion().String(), resourceJobSets); err != nil {
 		return found, err
 	}
-	if found.devices, err = p.serves(ctx, capacity.DeviceVersion.String(), capacity.DeviceKinds[0].Resource); err != nil {
+	if found.devices, found.taintRules, err = p.servesDevices(ctx, found.kubernetes); err != nil {
 		return found, err
 	}
 	if found.trainJob {
 		found.trainer, found.unsure, err = p.schema(ctx)
 	}
 	return found, err
+}
+
+// servesDevices asks which versions of Dynamic Resource Allocation the worker serves. Where none of them may have
+// DeviceTaintRules, that is the only request.
+func (p *prober) servesDevices(ctx context.Context, kubernetes string) (devices bool, taintRules string, err error) {
+	group := &metav1.APIGroup{}
+	err = p.rest.Get().AbsPath("/apis/" + capacity.DeviceVersion.Group).Do(ctx).Into(group)
+	if apierrors.IsNotFound(err) {
+		return false, "", nil
+	} else if err != nil {
+		return false, "", fmt.Errorf("ask for %s: %s", capacity.DeviceVersion.Group, explain(err))
+	}
+	served := func(version string) bool {
+		return slices.ContainsFunc(group.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.Version == version })
+	}
+	if !served(capacity.DeviceVersion.Version) {
+		return false, "", nil
+	}
+	for _, version := range capacity.TaintRuleVersions {
+		if !served(version) || !capacity.MayServeTaintRules(kubernetes, version) {
+			continue
+		}
+		has, err := p.serves(ctx, capacity.DeviceVersion.Group+"/"+version, capacity.TaintRules)
+		if err != nil {
+			return false, "", err
+		}
+		if has {
+			return true, version, nil
+		}
+	}
+	return true, "", nil
 }
 
 func (p *prober) serves(ctx context.Context, groupVersion, resource string) (bool, error) {

@@ -48,11 +48,15 @@ const (
 // Counter has the devices of one worker.
 type Counter struct {
 	implicit bool
-	slices   map[string]*resourceapi.ResourceSlice
-	pools    map[poolID]*pool
-	classes  map[string]*resourceapi.DeviceClass
-	claims   map[types.NamespacedName]*claim
-	nodes    map[string]*node
+	// slices are as the worker has published them.
+	slices  map[string]*resourceapi.ResourceSlice
+	pools   map[poolID]*pool
+	classes map[string]*resourceapi.DeviceClass
+	claims  map[types.NamespacedName]*claim
+	nodes   map[string]*node
+	rules   map[string]*rule
+	// rulesUnread is why there are no rules. Empty: they are all here, or the worker has none.
+	rulesUnread string
 	// faulty are the nodes on which a class cannot be counted. reached are the numbers of slices that belong to no one node.
 	faulty  map[string]bool
 	reached map[poolID]int
@@ -65,7 +69,7 @@ type Counter struct {
 
 type poolID struct{ driver, name string }
 
-// pool is the slices of a pool, and the claims that have devices of it.
+// pool is the slices of a pool, with the taints of rules, and the claims that have devices of it.
 type pool struct {
 	slices map[string]*resourceapi.ResourceSlice
 	claims map[types.NamespacedName]*claim
@@ -97,7 +101,7 @@ func NewCounter() *Counter {
 	return &Counter{
 		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
 		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
-		nodes: map[string]*node{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
+		nodes: map[string]*node{}, rules: map[string]*rule{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
 	}
 }
 
@@ -117,7 +121,7 @@ func (c *Counter) SetSlice(slice *resourceapi.ResourceSlice) {
 	}
 	c.slices[slice.Name] = slice
 	p := c.pool(poolOf(slice))
-	p.slices[slice.Name] = slice
+	p.slices[slice.Name] = c.tainted(slice)
 	c.reach(slice, 1)
 	if name := slice.Spec.NodeName; name != nil {
 		if c.nodes[*name] == nil {
@@ -341,6 +345,14 @@ func (c *Counter) Faults() []string {
 				faults[fmt.Sprintf("devices of class %s on node %s are not counted: %s", class, name, found.fault)] = true
 			}
 		}
+	}
+	for _, r := range c.rules {
+		if r.fault != "" {
+			faults[r.fault] = true
+		}
+	}
+	if c.rulesUnread != "" {
+		faults[c.rulesUnread] = true
 	}
 	if extra := len(c.classes) - maxClasses; extra > 0 {
 		faults[fmt.Sprintf("%d DeviceClasses are not counted: there are more than %d", extra, maxClasses)] = true

@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -232,6 +233,118 @@ func TestChanges(t *testing.T) {
 	counted = c.Count(t.Context())
 	check.Equal(t, 1, len(counted), "nodes that a claim touches")
 	check.Equal(t, int64(0), counted["a"].Used[gpu], "used without the claim")
+}
+
+// taintRule is a DeviceTaintRule with a selector and an effect.
+func taintRule(t *testing.T, name, selector, effect string) *unstructured.Unstructured {
+	t.Helper()
+	if selector != "" {
+		selector = `"deviceSelector": ` + selector + `, `
+	}
+	object := &unstructured.Unstructured{}
+	check.Must(t, object.UnmarshalJSON([]byte(`{
+		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "`+name+`"},
+		"spec": {`+selector+`"taint": {"key": "sick", "effect": "`+effect+`"}}}`)))
+	return object
+}
+
+// TestRules checks which devices of two nodes with four each are left when a rule taints some.
+func TestRules(t *testing.T) {
+	cases := map[string]struct {
+		reason           string
+		version          string
+		selector, effect string
+		a, b             int64
+		fault            string
+	}{
+		"Driver":      {reason: "All devices of a driver.", selector: `{"driver": "gpu.example.com"}`, effect: "NoSchedule"},
+		"OtherDriver": {reason: "No device of another driver.", selector: `{"driver": "nic.example.com"}`, effect: "NoSchedule", a: 4, b: 4},
+		"Pool":        {reason: "All devices of a pool.", selector: `{"pool": "a"}`, effect: "NoExecute", b: 4},
+		"Device":      {reason: "The devices of a name, in all pools.", selector: `{"device": "d3"}`, effect: "NoSchedule", a: 3, b: 3},
+		"OneDevice": {
+			reason: "All parts of a selector must match.", selector: `{"driver": "gpu.example.com", "pool": "b", "device": "d0"}`,
+			effect: "NoSchedule", a: 4, b: 3,
+		},
+		"OtherPool":  {reason: "A part that does not match is enough.", selector: `{"pool": "c", "device": "d0"}`, effect: "NoSchedule", a: 4, b: 4},
+		"Everything": {reason: "An empty selector.", selector: `{}`, effect: "NoSchedule"},
+		"NoSelector": {reason: "It taints nothing.", effect: "NoSchedule", a: 4, b: 4},
+		"NoSelectorInBeta": {
+			reason: "Before 1.37 the scheduler takes it for an empty one.", version: "v1beta2", effect: "NoSchedule",
+		},
+		"NoEffect": {reason: "A taint without effect keeps nobody away.", selector: `{"pool": "a"}`, effect: "None", a: 4, b: 4},
+		"Unknown": {
+			reason: "Nobody knows what it selects.", selector: `{"pool": "a", "deviceClassName": "gpu"}`, effect: "NoSchedule", a: 4, b: 4,
+			fault: `the DeviceTaintRule r is not applied: `,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			rule := taintRule(t, "r", tc.selector, tc.effect)
+			if tc.version != "" {
+				rule.SetAPIVersion("resource.k8s.io/" + tc.version)
+			}
+			// The order of events does not matter.
+			for _, first := range []bool{true, false} {
+				c := devices.NewCounter()
+				c.SetClass(class("gpu", true))
+				if first {
+					c.SetRule(rule)
+				}
+				c.SetSlice(slice("a", 4))
+				c.SetSlice(slice("b", 4))
+				if !first {
+					c.Count(t.Context())
+					c.SetSlice(slice("b", 4)) // So that there is something to count in each case.
+					c.SetSlice(slice("a", 4))
+					c.SetRule(rule)
+				}
+				counted := c.Count(t.Context())
+				check.Equal(t, [2]int64{tc.a, tc.b}, [2]int64{counted["a"].Total[gpu], counted["b"].Total[gpu]}, "%s rule first: %t", tc.reason, first)
+				check.Equal(t, tc.fault != "", len(c.Faults()) == 1 && strings.HasPrefix(c.Faults()[0], tc.fault), "faults: %v", c.Faults())
+			}
+		})
+	}
+}
+
+// TestRuleChanges checks that the nodes of a rule, and no others, are counted again when the rule changes.
+func TestRuleChanges(t *testing.T) {
+	c := devices.NewCounter()
+	c.SetClass(class("gpu", true))
+	published := slice("a", 4, tainted(0, "NoSchedule"))
+	c.SetSlice(published)
+	c.SetSlice(slice("b", 4))
+	c.SetClaim(held("p", "a", "d1"))
+	c.Count(t.Context())
+	expect := func(what string, nodes int, a, used int64) {
+		t.Helper()
+		counted := c.Count(t.Context())
+		check.Equal(t, nodes, len(counted), "nodes that are counted again: %s", what)
+		if counted["a"] != nil {
+			check.Equal(t, [2]int64{a, used}, [2]int64{counted["a"].Total[gpu], counted["a"].Used[gpu]}, "%s", what)
+		}
+	}
+	c.SetRule(taintRule(t, "r", `{"pool": "a", "device": "d1"}`, "NoSchedule"))
+	expect("a taken device becomes sick", 1, 2, 0)
+	evicting := taintRule(t, "r", `{"pool": "a", "device": "d1"}`, "NoSchedule")
+	evicting.Object["status"] = map[string]any{"conditions": []any{}}
+	c.SetRule(evicting)
+	expect("its status does not matter", 0, 0, 0)
+	c.SetRule(taintRule(t, "other", `{"pool": "a", "device": "d1"}`, "NoExecute"))
+	expect("two rules for a device", 1, 2, 0)
+	c.DeleteRule("r")
+	expect("one of two rules is gone", 1, 2, 0)
+	c.SetRule(taintRule(t, "other", `{"device": "d2"}`, "NoSchedule"))
+	expect("another device", 2, 2, 1)
+	c.SetSlice(slice("a", 5, tainted(0, "NoSchedule")))
+	expect("the driver publishes one device more", 1, 3, 1)
+	c.DeleteRule("other")
+	expect("no rule is left", 2, 4, 1)
+	check.Equal(t, 1, len(published.Spec.Devices[0].Taints)+len(published.Spec.Devices[1].Taints), "taints of what the driver has published")
+
+	c.SetRulesUnread("nobody may read them")
+	check.Diff(t, []string{"nobody may read them"}, c.Faults(), "faults")
+	c.SetRulesUnread("")
+	check.Equal(t, 0, len(c.Faults()), "faults when they can be read")
 }
 
 // TestDeadline checks that a search that takes too long ends, and is told.

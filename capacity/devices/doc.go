@@ -3,10 +3,10 @@
 
 // Package devices counts the devices that Dynamic Resource Allocation can hand out on the nodes of one worker.
 //
-// A Counter gets ResourceSlices, DeviceClasses and ResourceClaims, and has the numbers of each node (Node). Kubernetes'
-// own allocator says which devices of a node a class can have: the Counter asks it for one device after the other, until
-// there is no other one. So selectors, taints, generations, incomplete pools, partitions and shares count as they do in
-// the scheduler.
+// A Counter gets ResourceSlices, DeviceClasses, ResourceClaims and DeviceTaintRules, and has the numbers of each node
+// (Node). Kubernetes' own allocator says which devices of a node a class can have: the Counter asks it for one device
+// after the other, until there is no other one. So selectors, taints, generations, incomplete pools, partitions and
+// shares count as they do in the scheduler.
 //
 // # What to watch out for
 //
@@ -14,6 +14,6 @@
 //   - Devices that several nodes reach count on no node. Counter.Faults names their pools.
 //   - A device of two classes counts for both. So a job that wants devices of both classes may seem to fit.
 //   - Devices are taken while a claim has them in its status, whatever its pods do.
-//   - DeviceTaintRules do not count.
+//   - A DeviceTaintRule whose selector is not known here taints no device, and Faults names it.
 //   - A Counter is not for several goroutines. The Nodes that it returns never change.
 package devices

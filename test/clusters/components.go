@@ -144,8 +144,8 @@ func controllerManagerArgs(o Options) []string {
 	}, o.ControllerManagerArgs...)
 }
 
-func schedulerArgs() []string {
-	return []string{"--config=" + schedulerConfigFile, "--secure-port=0"}
+func schedulerArgs(o Options) []string {
+	return append([]string{"--config=" + schedulerConfigFile, "--secure-port=0"}, o.SchedulerArgs...)
 }
 
 // writeFile writes a file that only its owner can read, and the directories above it.

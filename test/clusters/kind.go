@@ -84,7 +84,7 @@ func newKindCluster(o Options) (*kindCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("TRAINYARD_CLUSTERS=kind needs a running container engine; its client is there, but the engine does not answer: %w", engineError(err))
 	}
-	if o.Audit || len(o.APIServerArgs) > 0 || len(o.ControllerManagerArgs) > 0 {
+	if o.Audit || len(o.APIServerArgs)+len(o.ControllerManagerArgs)+len(o.SchedulerArgs) > 0 {
 		return nil, errors.New("arguments and audit logs of the control plane cannot be set on kind clusters")
 	}
 	name := "trainyard-" + o.Name

@@ -55,6 +55,8 @@ type Options struct {
 	APIServerArgs []string
 	// ControllerManagerArgs do the same for kube-controller-manager.
 	ControllerManagerArgs []string
+	// SchedulerArgs do the same for kube-scheduler.
+	SchedulerArgs []string
 	// MemoryLimit is the GOMEMLIMIT of each part of the control plane. A part whose objects take more does little but
 	// collect garbage. Empty: 512MiB, enough for 10,000 TrainJobs.
 	MemoryLimit string

@@ -139,7 +139,7 @@ func (p *processes) startControllers() error {
 		if err := writeFile(filepath.Join(p.options.Dir, schedulerConfigFile), []byte(schedulerConfig)); err != nil {
 			return err
 		}
-		return p.startClient("kube-scheduler", schedulerArgs())
+		return p.startClient("kube-scheduler", schedulerArgs(p.options))
 	}
 	return nil
 }

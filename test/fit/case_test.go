@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // labelCase is on the nodes of a case, and all its pods select it. So cases do not meet.
@@ -40,6 +42,9 @@ func (s *scene) gpu() corev1.ResourceName { return corev1.ResourceName(s.name + 
 func draw(r *rand.Rand, name string) *scene {
 	s := &scene{name: name}
 	one := func(of int) bool { return r.IntN(of) == 0 }
+	if ruleVersion != "" && one(3) { // First, so that the scheduler knows the rule when pods come.
+		s.objects = append(s.objects, s.drawRule(r))
+	}
 	isListed := one(3) // GPUs of a device plugin.
 	for i := range 1 + r.IntN(4) {
 		s.nodes = append(s.nodes, s.node(r, i, isListed || one(6)))
@@ -49,12 +54,7 @@ func draw(r *rand.Rand, name string) *scene {
 			s.publish(r, n.Name)
 		}
 	}
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
-		ExtendedResourceName: ptr.To(string(s.gpu())),
-		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf("device.driver == %q", name+".example.com"),
-		}}},
-	}}
+	class := s.class()
 	if one(3) {
 		class.Spec.Selectors = append(class.Spec.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{
 			Expression: fmt.Sprintf("device.attributes[%q].model == \"a\"", name+".example.com"),
@@ -85,6 +85,40 @@ func draw(r *rand.Rand, name string) *scene {
 		s.gangs = append(s.gangs, g)
 	}
 	return s
+}
+
+// class is the class of all devices of the case.
+func (s *scene) class() *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: resourceapi.DeviceClassSpec{
+		ExtendedResourceName: ptr.To(string(s.gpu())),
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf("device.driver == %q", s.name+".example.com"),
+		}}},
+	}}
+}
+
+// drawRule makes a DeviceTaintRule for some devices of the case.
+func (s *scene) drawRule(r *rand.Rand) client.Object {
+	selector := map[string]any{"driver": s.name + ".example.com"}
+	if r.IntN(2) == 0 {
+		selector["pool"] = fmt.Sprint(s.name, "-", r.IntN(2))
+	}
+	if r.IntN(2) == 0 {
+		selector["device"] = fmt.Sprint("d", r.IntN(3))
+	}
+	return s.rule(selector, []string{"NoSchedule", "NoExecute", "None"}[r.IntN(3)])
+}
+
+// rule makes a DeviceTaintRule. A nil selector is none.
+func (s *scene) rule(selector map[string]any, effect string) client.Object {
+	rule := capacity.NewTaintRule(ruleVersion)
+	rule.SetName(s.name)
+	spec := map[string]any{"taint": map[string]any{"key": "example.com/sick", "effect": effect}}
+	if selector != nil {
+		spec["deviceSelector"] = selector
+	}
+	rule.Object["spec"] = spec
+	return rule
 }
 
 func (s *scene) node(r *rand.Rand, i int, isListed bool) *corev1.Node {

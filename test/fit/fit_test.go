@@ -4,6 +4,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +41,8 @@ var (
 	cluster client.Client
 	// kubernetes is the version of the API server.
 	kubernetes string
+	// ruleVersion is the version of DeviceTaintRules that the scheduler reads. Empty: none.
+	ruleVersion string
 )
 
 var eventually = check.Within(4*time.Minute, 100*time.Millisecond)
@@ -49,12 +54,19 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	var err error
-	server, err = clusters.Start(context.Background(), clusters.Options{
+	options := clusters.Options{
 		Name: "worker", ControllerManager: true, Scheduler: true,
 		// Nobody says that the nodes live, and nobody has to.
 		ControllerManagerArgs: []string{"--controllers=serviceaccount-controller,resourceclaim-controller,root-ca-certificate-publisher-controller"},
 		APIServerArgs:         []string{"--disable-admission-plugins=TaintNodesByCondition", "--enable-admission-plugins=ExtendedResourceToleration"},
-	})
+	}
+	if release := cmp.Or(os.Getenv("TRAINYARD_RELEASE"), clusters.DefaultRelease); release == "1.36" { // Later ones need no help.
+		const rules = "--feature-gates=DRADeviceTaintRules=true"
+		options.APIServerArgs = append(options.APIServerArgs, "--runtime-config=resource.k8s.io/v1beta2=true", rules)
+		options.SchedulerArgs = []string{rules}
+		ruleVersion = "v1beta2"
+	}
+	server, err = clusters.Start(context.Background(), options)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -67,6 +79,9 @@ func run(m *testing.M) int {
 	if kubernetes, err = server.Version(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if capacity.MayServeTaintRules(kubernetes, "v1") {
+		ruleVersion = "v1"
 	}
 	if cluster, err = client.New(server.Config, client.Options{Scheme: scheme.Scheme}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -109,6 +124,39 @@ func TestScheduler(t *testing.T) {
 	if *cases >= 50 && (fits.Load() == 0 || lacks.Load() == 0) {
 		t.Error("the cases prove nothing")
 	}
+}
+
+// TestRuleWithoutSelector: what a DeviceTaintRule without a selector taints depends on the release.
+func TestRuleWithoutSelector(t *testing.T) {
+	if ruleVersion == "" {
+		t.Skipf("the scheduler of Kubernetes %s knows no DeviceTaintRules", kubernetes)
+	}
+	s := &scene{name: "no-selector"}
+	s.nodes = []*corev1.Node{{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{labelCase: s.name}},
+		Status: corev1.NodeStatus{
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			Allocatable: corev1.ResourceList{"cpu": resource.MustParse("8"), "pods": resource.MustParse("10")},
+		},
+	}}
+	s.objects = []client.Object{s.rule(nil, "NoSchedule"), s.class(), &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: s.name + ".example.com", NodeName: &s.name, Devices: []resourceapi.Device{{Name: "d0"}},
+			Pool: resourceapi.ResourcePool{Name: s.name, Generation: 1, ResourceSliceCount: 1},
+		},
+	}}
+	gpu := corev1.ResourceList{s.gpu(): resource.MustParse("1")}
+	s.gangs = []gang{{count: 1, pod: corev1.PodSpec{
+		NodeSelector: map[string]string{labelCase: s.name}, TerminationGracePeriodSeconds: new(int64),
+		Containers: []corev1.Container{{
+			Name: "main", Image: "registry.example.com/main", Resources: corev1.ResourceRequirements{Requests: gpu, Limits: gpu},
+		}},
+	}}}
+	s.create(t)
+	shortfall := s.fit(t, &s.gangs[0])
+	bound := s.submit(t, 0, shortfall == nil)
+	check.Equal(t, shortfall == nil, bound == 1, "our fit and the scheduler's: %v", shortfall)
 }
 
 // create makes what the case has before its pods.
@@ -200,6 +248,14 @@ func (s *scene) free(t *testing.T) *dispatch.Nodes {
 					tally.DeviceHandler().OnAdd(&list.Items[i], false)
 				}
 			}
+		}
+	}
+	if ruleVersion != "" {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(capacity.NewTaintRule(ruleVersion).GroupVersionKind())
+		check.Must(t, cluster.List(t.Context(), list))
+		for i := range list.Items {
+			tally.DeviceHandler().OnAdd(&list.Items[i], false)
 		}
 	}
 	var groups []dispatch.NodeGroup

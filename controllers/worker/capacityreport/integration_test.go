@@ -13,9 +13,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,6 +80,32 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 			t.Errorf("round %d is too easy: %d nodes, %d gangs", round, len(want.Nodes), len(want.Gangs))
 		}
 	}
+	check.Must(t, w.cluster.Apply(t.Context(), `{apiVersion: resource.k8s.io/v1beta2, kind: DeviceTaintRule, metadata: {name: burnt}, spec: {
+		deviceSelector: {driver: npu.example.com, device: b}, taint: {key: burnt, effect: NoExecute}}}`))
+	awaitDevices(t, counted, 2)
+	awaitDevices(t, reported, 2)
+	_, err := w.cluster.Kubectl(t.Context(), "delete", "devicetaintrule", "burnt")
+	check.Must(t, err)
+	awaitDevices(t, counted, 3)
+	awaitDevices(t, reported, 3)
+}
+
+// TestAgentWithoutTaintRules: an agent that may not read DeviceTaintRules reports devices all the same, and says so to
+// hubs.
+func TestAgentWithoutTaintRules(t *testing.T) {
+	w := newWorld(t)
+	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	read := []string{"get", "list", "watch"}
+	agent := stage.Account(t, w.cluster, "agent",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "resourceclaims"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"trainyard.dev"}, Resources: []string{"capacityreports"}, Verbs: []string{"get", "create", "patch"}},
+	)
+	w.populate(t)
+	w.runReporterAs(t, agent.Config, capacityreport.Options{})
+	reported := w.connect(t, v1alpha1.CapacityFromReport)
+	await(t, reported, capacity.Known, "the agent may not watch devicetaintrules.resource.k8s.io: grant it with kubectl apply -k config/worker-agent")
+	awaitDevices(t, reported, 4)
 }
 
 // TestWrites: the report is written when its content changes, at most once a second, and is renewed in time.
@@ -120,7 +148,10 @@ func TestWrites(t *testing.T) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cleanup := func(stop func() error) { t.Cleanup(func() { check.Must(t, stop()) }) }
-	server, err := stage.StartServer(t.Context(), cleanup, clusters.Options{Name: "worker"}, clusters.JobSetCRDs)
+	options := clusters.Options{
+		Name: "worker", APIServerArgs: []string{"--runtime-config=resource.k8s.io/v1beta2=true"}, // For DeviceTaintRules before 1.37.
+	}
+	server, err := stage.StartServer(t.Context(), cleanup, options, clusters.JobSetCRDs)
 	if err != nil {
 		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
 	}
@@ -139,7 +170,12 @@ func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cl
 // runReporter runs a manager that has only the reporter until the test ends.
 func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
 	t.Helper()
-	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
+	w.runReporterAs(t, w.cluster.Config, opts)
+}
+
+func (w *world) runReporterAs(t *testing.T, config *rest.Config, opts capacityreport.Options) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: w.admin.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
 	check.Must(t, err)

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -164,9 +165,6 @@ func (r *reporter) newCache() (cache.Cache, error) {
 		&corev1.Node{}: {Transform: capacity.StripNode},
 		&corev1.Pod{}:  {Transform: capacity.StripPod},
 	}
-	for _, kind := range capacity.DeviceKinds {
-		objects[kind.New()] = cache.ByObject{Transform: capacity.StripDevices}
-	}
 	if r.Quota {
 		for _, kind := range capacity.KueueKinds {
 			objects[kind.New()] = cache.ByObject{Transform: kueues.Strip}
@@ -174,6 +172,8 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	}
 	informers, err := cache.New(r.config, cache.Options{
 		HTTPClient: r.http, Scheme: scheme, Mapper: r.mapper, SyncPeriod: new(365 * 24 * time.Hour), ByObject: objects,
+		// A cluster need not serve them, so they cannot be among the objects.
+		DefaultTransform: capacity.StripDevices,
 		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
 			r.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
 		},
@@ -199,6 +199,14 @@ func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capa
 	} else {
 		for _, kind := range capacity.DeviceKinds {
 			sources = append(sources, source{kind.New(), tally.DeviceHandler()})
+		}
+		version, err := r.taintRules(ctx)
+		switch {
+		case err != nil:
+			r.log.Info("DeviceTaintRules are not applied to the devices that are reported", "reason", err.Error())
+			tally.SetTaintRulesUnread(fmt.Sprintf("devices count also where a DeviceTaintRule keeps jobs off: %v", err))
+		case version != "":
+			sources = append(sources, source{capacity.NewTaintRule(version), tally.DeviceHandler()})
 		}
 	}
 	for _, source := range sources {
@@ -388,6 +396,26 @@ func (r *reporter) devicesReadable(ctx context.Context, tally *capacity.Tally) e
 		}
 	}
 	return nil
+}
+
+// taintRules returns the version of DeviceTaintRules that the cluster serves, or nothing if it serves none. Its error says
+// why they cannot be read.
+func (r *reporter) taintRules(ctx context.Context) (version string, err error) {
+	mapping, err := r.mapper.RESTMapping(schema.GroupKind{Group: capacity.DeviceVersion.Group, Kind: capacity.TaintRuleKind})
+	if meta.IsNoMatchError(err) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("find %s: %w", capacity.TaintRuleKind, err)
+	}
+	allowed, err := r.may(ctx, "watch", capacity.DeviceVersion.Group, capacity.TaintRules)
+	if err != nil {
+		return "", fmt.Errorf("ask whether the agent may watch %s: %w", capacity.TaintRules, err)
+	}
+	if !allowed {
+		return "", fmt.Errorf("the agent may not watch %s.%s: grant it with kubectl apply -k config/worker-agent, and restart the agent",
+			capacity.TaintRules, capacity.DeviceVersion.Group)
+	}
+	return mapping.GroupVersionKind.Version, nil
 }
 
 // may says whether the agent has a right to all objects of a resource.
