@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +37,13 @@ var DeviceKinds = []DeviceKind{
 	{"resourceclaims", "ResourceClaim", true, func() client.Object { return &resourceapi.ResourceClaim{} }},
 }
 
-// DeviceVersion is the version of DeviceKinds. Kubernetes serves it from 1.34 on.
+// TemplateKind is a kind whose events DeviceHandler takes too. Where it cannot be read, claims count with the number of
+// devices that they need at the least.
+var TemplateKind = DeviceKind{
+	"resourceclaimtemplates", "ResourceClaimTemplate", true, func() client.Object { return &resourceapi.ResourceClaimTemplate{} },
+}
+
+// DeviceVersion is the version of DeviceKinds and TemplateKind. Kubernetes serves it from 1.34 on.
 var DeviceVersion = resourceapi.SchemeGroupVersion
 
 // The kind by which an admin of a worker taints devices: DeviceHandler takes its events as unstructured objects. A worker
@@ -108,10 +115,16 @@ func (t *Tally) recount(change func(*devices.Counter)) (changed bool) {
 	defer t.devices.mu.Unlock() // Also after a panic.
 	change(t.devices.counter)
 	counted := t.devices.counter.Count(context.Background()) //nolint:forbidigo // Event handlers have no context.
-	uncounted := t.devices.counter.Faults()
+	uncounted, claims := t.devices.counter.Faults(), t.devices.counter.Kinds()
 	return t.change(func() bool {
 		changed := !slices.Equal(t.locked.uncounted, uncounted)
 		t.locked.uncounted = uncounted
+		if !slices.Equal(t.locked.claims, claims) {
+			t.locked.claims, changed = claims, true
+			for _, n := range t.locked.nodes {
+				n.shared = nil
+			}
+		}
 		for name, found := range counted {
 			n := t.nodeLocked(name)
 			if !reflect.DeepEqual(n.devices, found) {
@@ -124,12 +137,21 @@ func (t *Tally) recount(change func(*devices.Counter)) (changed bool) {
 }
 
 // addDevices adds the devices of a node to what it has and uses. Where a device plugin has a resource, the scheduler
-// looks for no devices under this name. Where it has none, the claims of pods count, and not the pods' requests.
-func (n *node) addDevices(state *NodeState, gangOf func(pod types.NamespacedName) types.NamespacedName) {
-	if n.devices == nil {
+// looks for no devices under this name. Where it has none, the claims of pods count, and not the pods' requests. A node
+// has every kind of claims that is counted, with 0 if such a claim never fits there.
+func (n *node) addDevices(
+	state *NodeState, claims []corev1.ResourceName, gangOf func(pod types.NamespacedName) types.NamespacedName,
+) {
+	if n.devices == nil && len(claims) == 0 {
 		return
 	}
 	state.Allocatable = maps.Clone(state.Allocatable)
+	for _, name := range claims {
+		state.Allocatable[name] = 0
+	}
+	if n.devices == nil {
+		return
+	}
 	state.Gangs = maps.Clone(state.Gangs)
 	for gang, used := range state.Gangs {
 		state.Gangs[gang] = maps.Clone(used)
@@ -154,7 +176,7 @@ func (n *node) addDevices(state *NodeState, gangOf func(pod types.NamespacedName
 	}
 }
 
-// DeviceHandler returns the event handler for informers of the DeviceKinds and of TaintRules.
+// DeviceHandler returns the event handler for informers of the DeviceKinds, of TemplateKind and of TaintRules.
 func (t *Tally) DeviceHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    t.setDevices,
@@ -174,6 +196,8 @@ func (t *Tally) setDevices(obj any) {
 			c.SetClaim(o)
 		case *unstructured.Unstructured:
 			c.SetRule(o)
+		case *resourceapi.ResourceClaimTemplate:
+			c.SetTemplate(o)
 		}
 	})
 }
@@ -193,11 +217,13 @@ func (t *Tally) deleteDevices(obj any) {
 			c.DeleteClaim(key)
 		case *unstructured.Unstructured:
 			c.DeleteRule(key.Name)
+		case *resourceapi.ResourceClaimTemplate:
+			c.DeleteTemplate(key)
 		}
 	})
 }
 
-// StripDevices keeps the fields of a DeviceKind, or of TaintRules, that count.
+// StripDevices keeps the fields of a DeviceKind, of TemplateKind or of TaintRules that count.
 func StripDevices(in any) (any, error) {
 	switch o := in.(type) {
 	case *resourceapi.ResourceSlice:
@@ -225,6 +251,11 @@ func StripDevices(in any) (any, error) {
 		stripped.SetUID(o.GetUID())
 		stripped.SetResourceVersion(o.GetResourceVersion())
 		return stripped, nil
+	case *resourceapi.ResourceClaimTemplate:
+		claimed := &o.Spec.Spec.Devices
+		return &resourceapi.ResourceClaimTemplate{ObjectMeta: bareMeta(o), Spec: resourceapi.ResourceClaimTemplateSpec{
+			Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: claimed.Requests, Constraints: claimed.Constraints}},
+		}}, nil
 	}
 	return in, nil
 }

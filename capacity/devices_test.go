@@ -4,7 +4,10 @@
 package capacity_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,10 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/capacity/devices"
 	"github.com/trainyard/trainyard/test/check"
 )
 
@@ -117,4 +123,74 @@ func TestMayServeTaintRules(t *testing.T) {
 		check.Equal(t, want, capacity.MayServeTaintRules(version, "v1"), "Kubernetes %q", version)
 	}
 	check.Equal(t, true, capacity.MayServeTaintRules("v1.36.3", "v1beta2"), "a version that has to be enabled")
+}
+
+// TestClaimsOfNodes checks that each node says how many claims of a template fit there, also in a report, and that a node
+// without devices says that none does.
+func TestClaimsOfNodes(t *testing.T) {
+	tally := capacity.NewTally()
+	tally.SetKubernetes("v1.36.3")
+	for _, name := range []string{"a", "b"} {
+		tally.NodeHandler().OnAdd(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"node": name}},
+			Status: corev1.NodeStatus{
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")},
+			},
+		}, false)
+	}
+	model := func(name, model string) resourceapi.Device {
+		return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"model": {StringValue: &model}}}
+	}
+	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "gpus"}}
+	template.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpus", Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "gpu", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["gpu.example.com"].model == "a"`}}},
+	}}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team", Name: "p-1", OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "p"}},
+	}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "gpu.example.com", Pool: "a", Device: "d0"}},
+	}}
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: ptr.To("a"),
+		Pool:    resourceapi.ResourcePool{Name: "a", Generation: 1, ResourceSliceCount: 1},
+		Devices: []resourceapi.Device{model("d0", "a"), model("d1", "b"), model("d2", "a")},
+	}}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	tally.PodHandler().OnAdd(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "p", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: "job"}},
+		Spec:       corev1.PodSpec{NodeName: "a"},
+	}, false)
+	for _, object := range []any{slice, class, claim, template} {
+		stripped, err := capacity.StripDevices(object)
+		check.Must(t, err)
+		tally.DeviceHandler().OnAdd(stripped, false)
+	}
+	name := devices.NameOfClaim(&template.Spec.Spec)
+	expect := func(what string, snapshot *capacity.Snapshot, want string) {
+		t.Helper()
+		var got []any
+		for _, n := range snapshot.Nodes {
+			total, has := n.Allocatable[name]
+			got = append(got, n.Labels["node"], has, total, n.Used[name], n.Gangs[types.NamespacedName{Namespace: "team", Name: "job"}][name])
+		}
+		check.Equal(t, want, strings.TrimSpace(fmt.Sprintln(got...)), "%s", what)
+	}
+	reported := func() *capacity.Snapshot {
+		report, err := capacity.NewReport(tally.Snapshot(), capacity.ReportLimit)
+		check.Must(t, err)
+		report.Name = v1alpha1.CapacityReportName
+		r := capacity.NewReported(clocktesting.NewFakePassiveClock(time.Unix(0, 0)), func() {})
+		r.Handler().OnAdd(report, false)
+		return r.Snapshot()
+	}
+	const counted = "a true 2 1 1 b true 0 0 0"
+	expect("the tally", tally.Snapshot(), counted)
+	expect("the report", reported(), counted)
+	tally.DeviceHandler().OnDelete(template)
+	const gone = "a false 0 0 0 b false 0 0 0"
+	expect("the tally without the template", tally.Snapshot(), gone)
+	expect("the report without the template", reported(), gone)
 }

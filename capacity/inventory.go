@@ -27,6 +27,7 @@ type NodeState struct {
 	Schedulable bool
 	// Allocatable is what the node has. Used is the sum of the requests of the pods that are bound to it and not over. A
 	// pod that is being deleted still counts. "pods" is the number of pods. Used also has host ports, see package hostports.
+	// Of claims (devices.NameOfClaim), Allocatable has how many fit if nobody else has devices. 0: none ever fits.
 	Allocatable, Used Resources
 	// Gangs is the part of Used that pods of JobSets use, by the JobSet's namespace and name. Nil without such pods.
 	Gangs map[types.NamespacedName]Resources

@@ -234,6 +234,11 @@ func nodesOf(report *v1alpha1.CapacityReport, group *v1alpha1.ReportedNodeGroup)
 		return nil, err
 	}
 	maps.DeleteFunc(allocatable, func(name corev1.ResourceName, _ int64) bool { return hostports.Is(name) }) // No node lists them.
+	for _, name := range report.Resources {
+		if _, has := allocatable[name]; !has && v1alpha1.IsDeviceClaim(name) {
+			allocatable[name] = 0
+		}
+	}
 	nodes := make([]*NodeState, 0, len(group.Rows))
 	for i := range group.Rows {
 		row := &group.Rows[i]

@@ -32,6 +32,7 @@ type Tally struct {
 		snapshot   *Snapshot
 		quota      *quotaCount // quota is nil unless quota is counted.
 		uncounted  []string
+		claims     []corev1.ResourceName // claims are the kinds of claims that are counted.
 		ports      hostPortCount
 		names      []string // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
 	}
@@ -103,7 +104,7 @@ func (t *Tally) Snapshot() *Snapshot {
 	}
 	counted := l.ports.counted()
 	for _, name := range l.names {
-		node := l.nodes[name].share(t.gangOfLocked)
+		node := l.nodes[name].share(l.claims, t.gangOfLocked)
 		if counted != nil {
 			node = withCountedPorts(node, counted)
 		}
@@ -123,14 +124,14 @@ func (t *Tally) gangOfLocked(pod types.NamespacedName) types.NamespacedName {
 	return t.locked.pods[pod].gang
 }
 
-func (n *node) share(gangOf func(pod types.NamespacedName) types.NamespacedName) *NodeState {
+func (n *node) share(claims []corev1.ResourceName, gangOf func(pod types.NamespacedName) types.NamespacedName) *NodeState {
 	if n.shared == nil {
 		state := n.state
 		state.Used = maps.Clone(n.used)
 		if len(n.gangs) > 0 {
 			state.Gangs = maps.Clone(n.gangs)
 		}
-		n.addDevices(&state, gangOf)
+		n.addDevices(&state, claims, gangOf)
 		n.shared = &state
 	}
 	return n.shared

@@ -209,9 +209,9 @@ func (g *gang) bind(n *Nodes) {
 func (g *gang) bindPods(p *pods) {
 	p.bound = p.bound[:0]
 	for _, r := range p.requests {
-		// If no node lists "pods", the nodes take any number of pods. Scores do not look at host ports: see withPorts.
+		// If no node lists "pods" or a claim, the nodes take any number. Scores do not look at host ports: see withPorts.
 		name, col := g.names[r.name], g.cols[r.name]
-		if col >= 0 || col == noColumn && name != corev1.ResourcePods && !hostports.Is(name) {
+		if col >= 0 || col == noColumn && name != corev1.ResourcePods && !hostports.Is(name) && !v1alpha1.IsDeviceClaim(name) {
 			p.bound = append(p.bound, demand{name: r.name, col: col, amount: r.amount})
 		}
 	}

@@ -26,7 +26,8 @@ type NodeGroup struct {
 	Taints []corev1.Taint
 	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each
 	// pod. 0 or less: the node has the resource, but none is free. A node that does not list "pods" takes any number. A
-	// node that does not list a host port (package hostports) has it free.
+	// node that does not list a host port (package hostports) has it free. A node that does not list a claim
+	// (v1alpha1.DeviceClaims) takes any number, and one with Never takes none, however free it is.
 	Free Resources
 	// Count of nodes.
 	Count int
@@ -35,7 +36,11 @@ type NodeGroup struct {
 	Added string
 }
 
-// In columns of Nodes, absent is a resource that the node does not have, unlimited is "pods" on a node without "pods".
+// Never is what a node has free of claims that do not fit there even if nothing runs on it.
+const Never = absent
+
+// In columns of Nodes, absent is a resource that the node does not have, unlimited is "pods" on a node without "pods", or
+// a claim on a node that does not list it.
 const (
 	absent    = math.MinInt64
 	unlimited = math.MaxInt64
@@ -175,9 +180,11 @@ func (n *Nodes) amounts(free Resources) []int64 {
 	for i, name := range n.names {
 		amount, has := free[name]
 		switch {
+		case has && amount == Never && v1alpha1.IsDeviceClaim(name):
+			amounts[i] = absent
 		case has:
 			amounts[i] = max(amount, 0)
-		case name == corev1.ResourcePods:
+		case name == corev1.ResourcePods, v1alpha1.IsDeviceClaim(name):
 			amounts[i] = unlimited
 		case hostports.Is(name):
 			amounts[i] = hostports.Capacity(name)
@@ -241,7 +248,7 @@ func (n *Nodes) Groups() []NodeGroup {
 		for r := c.first; r < c.end; r++ {
 			free := Resources{}
 			for col, amount := range n.row(r) {
-				if amount != absent && amount != unlimited {
+				if amount != unlimited && (amount != absent || v1alpha1.IsDeviceClaim(n.names[col])) {
 					free[n.names[col]] = amount
 				}
 			}
@@ -267,13 +274,16 @@ func (n *Nodes) Count() int {
 
 // Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. Nodes that
 // the worker would have to add count too, but not those of Present. It returns the largest number for a resource that is
-// ignored, and if only the quota of a queue limits some jobs, and no job looks at the nodes.
+// ignored, for a claim that is not counted, and if only the quota of a queue limits some jobs, and no job looks at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
 	if n.boundless() || ignores(n, name) {
 		return math.MaxInt64
 	}
 	if col := n.column(name); col >= 0 {
 		return n.total[col]
+	}
+	if v1alpha1.IsDeviceClaim(name) {
+		return math.MaxInt64
 	}
 	return 0
 }

@@ -4,6 +4,7 @@
 package dispatch
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -67,6 +68,18 @@ func (r Resources) AddTimes(other Resources, count int) {
 	}
 }
 
+// FreeOf returns what a node has free of what it has. A claim of which it has none never fits there.
+func FreeOf(allocatable, used Resources) Resources {
+	free := maps.Clone(allocatable)
+	free.Sub(used)
+	for name, amount := range allocatable {
+		if amount == 0 && v1alpha1.IsDeviceClaim(name) {
+			free[name] = Never
+		}
+	}
+	return free
+}
+
 // Sub subtracts the other amounts from r. An amount may become negative, as on an overcommitted node. Sub ignores
 // resources that r does not have, so a node does not get a resource that it does not list. Every node has host ports.
 func (r Resources) Sub(other Resources) {
@@ -92,20 +105,26 @@ func format(name corev1.ResourceName, amount int64) string {
 	if class, claimed := strings.CutPrefix(string(name), v1alpha1.ClaimedDevices); claimed {
 		return formatAmount(name, amount) + plural(" device", amount) + " of class " + class
 	}
+	if v1alpha1.IsDeviceClaim(name) {
+		return formatAmount(name, amount) + plural(" claim", amount) + " of " + v1alpha1.WordsOfDeviceClaim(name)
+	}
 	return formatAmount(name, amount) + " " + string(name)
 }
 
-// DisplayName returns the name of a resource for people. Devices that pods claim have no name of their own.
+// DisplayName returns the name of a resource for people. Devices that pods claim, and claims, have no name of their own.
 func DisplayName(name corev1.ResourceName) string {
 	if class, claimed := strings.CutPrefix(string(name), v1alpha1.ClaimedDevices); claimed {
 		return "devices of class " + class
 	}
+	if v1alpha1.IsDeviceClaim(name) {
+		return "claims of " + v1alpha1.WordsOfDeviceClaim(name)
+	}
 	return string(name)
 }
 
-// isClaimed says whether a name is that of devices that pods claim.
+// isClaimed says whether a name is that of devices that pods claim, or of claims.
 func isClaimed(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1alpha1.ClaimedDevices)
+	return strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || v1alpha1.IsDeviceClaim(name)
 }
 
 // formatAmount is format without the name of the resource.
@@ -126,7 +145,7 @@ func isBytes(name corev1.ResourceName) bool {
 
 // IsExtended says whether a name belongs to a device plugin, such as nvidia.com/gpu.
 func IsExtended(name corev1.ResourceName) bool {
-	return strings.Contains(string(name), "/") && !hostports.Is(name) && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
+	return strings.Contains(string(name), "/") && !hostports.Is(name) && !v1alpha1.IsDeviceClaim(name) && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 // sumUpTo stops at the largest number, and at its negative, instead of wrapping around.

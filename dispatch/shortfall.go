@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/hostports"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Shortfall is what a gang lacks on a worker.
@@ -111,7 +112,10 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 	for _, d := range p.bound {
 		has := func(c int) bool { return d.col >= 0 && n.peak(c)[d.col] != absent }
 		name := "the resource " + string(g.names[d.name])
-		if isClaimed(g.names[d.name]) {
+		switch {
+		case v1alpha1.IsDeviceClaim(g.names[d.name]):
+			name = "devices for a claim of " + v1alpha1.WordsOfDeviceClaim(g.names[d.name])
+		case isClaimed(g.names[d.name]):
 			name = DisplayName(g.names[d.name])
 		}
 		switch {
@@ -186,7 +190,7 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 		if len(short) > 1 {
 			return needs + "no such node"
 		}
-		if hostports.Is(n.names[short[0].col]) {
+		if name := n.names[short[0].col]; hostports.Is(name) || v1alpha1.IsDeviceClaim(name) {
 			return needs + "no such node"
 		}
 		largest := int64(0)

@@ -6,6 +6,7 @@ package remote
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func count(tally *capacity.Tally) capacitySource {
 // countDevices adds what Dynamic Resource Allocation has, on workers that serve it. A worker that does not let the hub
 // read it is Connected, and its devices do not count.
 func (s *capacitySource) countDevices(tally *capacity.Tally) {
-	for _, kind := range capacity.DeviceKinds {
+	for _, kind := range append(slices.Clone(capacity.DeviceKinds), capacity.TemplateKind) {
 		s.kinds = append(s.kinds, cachedKind{
 			resource: kind.Resource, gvk: capacity.DeviceVersion.WithKind(kind.Kind), scope: scopeOf(kind.Namespaced), object: kind.New(),
 			options: cache.ByObject{Transform: capacity.StripDevices}, optional: true, told: true,
@@ -85,6 +86,9 @@ func (s *capacitySource) countDevices(tally *capacity.Tally) {
 		uncounted := tally.Uncounted()
 		if refusal(capacity.TaintRules) == http.StatusForbidden {
 			uncounted = append([]string{"devices count also where a DeviceTaintRule keeps jobs off: " + forbids(capacity.TaintRules)}, uncounted...)
+		}
+		if refusal(capacity.TemplateKind.Resource) == http.StatusForbidden {
+			uncounted = append(slices.Clone(uncounted), "claims count with the number of devices that they need at the least: "+forbids(capacity.TemplateKind.Resource))
 		}
 		return capacity.Known, strings.Join(uncounted, "; ")
 	}

@@ -25,7 +25,8 @@ type AdmittedPod struct {
 	// Spec has the fields of the pod on which it depends where the pod can run, see SchedulingSpec. nil: the worker takes
 	// no such pod now.
 	Spec *corev1.PodSpec `json:"spec,omitempty"`
-	// Devices are how many devices of each class the pod claims by template, by v1alpha1.ClaimedDevices and the class.
+	// Devices are how many devices of each class the pod claims by template, by v1alpha1.ClaimedDevices and the class, and
+	// claims that may fit nowhere though there are as many devices, by v1alpha1.NameOfDeviceClaim.
 	Devices map[corev1.ResourceName]int64 `json:"devices,omitempty"`
 	// Later is why the worker takes no such pod now, but will without a change of the job: a quota is full, for one.
 	Later string `json:"later,omitempty"`

@@ -55,11 +55,17 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 	}
 	published, held := c.on(n)
 	simple := isSimple(published)
+	ask := func(class string, held []*claim) devicesOf {
+		return c.allocator.all(ctx, question{
+			node: name, claim: c.allocator.device, classes: single{c.classes[class]}, published: published, held: held,
+			most: maxDevices, steps: maxSteps,
+		})
+	}
 	counted := &Node{Total: Amounts{}, Used: Amounts{}, Pods: map[types.NamespacedName]Amounts{}}
 	for class, names := range c.classNames() {
 		found, known := n.classes[class]
 		if !known {
-			found = c.allocator.all(ctx, name, c.classes[class], published, takenBy(nil))
+			found = ask(class, nil)
 			n.classes[class] = found
 		}
 		if found.fault != "" {
@@ -69,9 +75,10 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 			if simple {
 				return found.among(held)
 			}
-			return found.total - min(found.total, c.allocator.all(ctx, name, c.classes[class], published, takenBy(held)).total)
+			return found.total - min(found.total, ask(class, held).total)
 		})
 	}
+	c.countKinds(ctx, counted, &place{name: name, node: n, published: published, held: held, isSimple: simple})
 	return counted
 }
 
@@ -190,74 +197,109 @@ func take(state structured.AllocatedState, r *resourceapi.DeviceRequestAllocatio
 // allocator asks Kubernetes' allocator.
 type allocator struct {
 	expressions *cel.Cache
-	claims      []*resourceapi.ResourceClaim
+	// device is a claim for one device.
+	device []*resourceapi.ResourceClaim
 }
 
 func newAllocator() allocator {
-	const requested = "devices"
-	return allocator{
-		claims: []*resourceapi.ResourceClaim{{
-			ObjectMeta: metav1.ObjectMeta{Namespace: requested, Name: requested, UID: requested},
-			Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
-				Name: requested, Exactly: &resourceapi.ExactDeviceRequest{
-					DeviceClassName: requested, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-				},
-			}}}},
-		}},
-	}
+	return allocator{device: claimOf(resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+		Name: "devices", Exactly: &resourceapi.ExactDeviceRequest{
+			DeviceClassName: "devices", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		},
+	}}})}
 }
 
-// all takes devices of a class on a node, until there is no other one.
-func (a *allocator) all(
-	ctx context.Context, node string, class *resourceapi.DeviceClass, published []*resourceapi.ResourceSlice, state structured.AllocatedState,
-) devicesOf {
+// claimOf returns a claim as the allocator takes it.
+func claimOf(devices resourceapi.DeviceClaim) []*resourceapi.ResourceClaim {
+	const name = "devices"
+	return []*resourceapi.ResourceClaim{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name, UID: name}, Spec: resourceapi.ResourceClaimSpec{Devices: devices},
+	}}
+}
+
+// question is what an allocator is asked: how many equal claims one node can have.
+type question struct {
+	node      string
+	claim     []*resourceapi.ResourceClaim
+	classes   structured.DeviceClassLister
+	published []*resourceapi.ResourceSlice
+	held      []*claim
+	// most claims are counted. steps are how many the allocator has for all of them.
+	most  int64
+	steps int
+}
+
+// all takes one claim after the other, until there is no room for another one.
+func (a *allocator) all(ctx context.Context, q question) devicesOf {
 	if a.expressions == nil { // Most workers have no devices.
 		a.expressions = cel.NewCache(2*maxClasses, cel.Features{EnableConsumableCapacity: true})
 	}
 	found := devicesOf{ids: map[structured.DeviceID]bool{}}
-	ctx = &limited{Context: ctx, left: maxSteps}
-	on := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	for found.total < maxDevices {
-		allocator, err := structured.NewAllocator(ctx, features, state, lister{class}, published, a.expressions)
+	steps := &limited{Context: ctx, left: q.steps, most: q.steps}
+	on, state := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: q.node}}, takenBy(q.held)
+	for found.total < q.most {
+		allocator, err := structured.NewAllocator(steps, features, state, q.classes, q.published, a.expressions)
 		if err != nil {
 			return devicesOf{fault: err.Error()}
 		}
-		allocated, err := allocator.Allocate(ctx, on, a.claims)
+		allocated, err := allocator.Allocate(steps, on, q.claim)
 		if errors.Is(err, structured.ErrFailedAllocationOnNode) { // Pools that are not valid have no devices.
 			return found
 		}
 		if err != nil {
-			return devicesOf{fault: strings.ToValidUTF8(err.Error(), "")}
+			return devicesOf{fault: strings.ToValidUTF8(err.Error(), ""), slow: steps.left < 0 || ctx.Err() != nil}
 		}
 		if len(allocated) == 0 {
 			return found
 		}
-		result := &allocated[0].Devices.Results[0]
-		take(state, result)
-		found.ids[idOf(result)] = true
-		found.total++
+		takes := false
+		for i := range allocated[0].Devices.Results {
+			result := &allocated[0].Devices.Results[i]
+			found.ids[idOf(result)] = true
+			if !isAdmin(result) {
+				take(state, result)
+				takes = true
+			}
+		}
+		if found.total++; !takes {
+			found.total = q.most
+		}
 	}
 	return found
 }
 
-// lister has one class under every name, since the claim of an allocator has no other.
-type lister struct{ class *resourceapi.DeviceClass }
+// single has one class under every name, for the claim of allocator.device.
+type single struct{ class *resourceapi.DeviceClass }
 
-func (l lister) List() ([]*resourceapi.DeviceClass, error) {
-	return []*resourceapi.DeviceClass{l.class}, nil
+func (s single) List() ([]*resourceapi.DeviceClass, error) {
+	return []*resourceapi.DeviceClass{s.class}, nil
 }
 
-func (l lister) Get(string) (*resourceapi.DeviceClass, error) { return l.class, nil }
+func (s single) Get(string) (*resourceapi.DeviceClass, error) { return s.class, nil }
+
+// lister has the classes of a worker.
+type lister map[string]*resourceapi.DeviceClass
+
+func (l lister) List() ([]*resourceapi.DeviceClass, error) {
+	return slices.Collect(maps.Values(l)), nil
+}
+
+func (l lister) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class := l[name]; class != nil {
+		return class, nil
+	}
+	return nil, fmt.Errorf("there is no DeviceClass %s", name)
+}
 
 // limited is a context that ends after a number of steps. The allocator calls Err once in each step.
 type limited struct {
 	context.Context
-	left int
+	left, most int
 }
 
 func (l *limited) Err() error {
 	if l.left--; l.left < 0 {
-		return fmt.Errorf("%w: it takes more than %d steps", context.DeadlineExceeded, maxSteps)
+		return fmt.Errorf("%w: it takes more than %d steps", context.DeadlineExceeded, l.most)
 	}
 	return l.Context.Err()
 }

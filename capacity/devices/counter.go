@@ -20,12 +20,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Amounts are numbers of devices by the name under which pods request them.
+// Amounts are numbers of devices by the name under which pods request them, and of claims by NameOfClaim.
 type Amounts map[corev1.ResourceName]int64
 
 // Node is what the devices of one node can do. It never changes.
 type Node struct {
-	// Total is what the node has, without unhealthy devices. A name is there with 0 if its class has no device now.
+	// Total is what the node has, without unhealthy devices. A name is there with 0 if its class has no device now, or if
+	// the claim fits there not even if nobody else has devices.
 	Total Amounts
 	// Used is the part of Total that claims have.
 	Used Amounts
@@ -41,6 +42,15 @@ const (
 	maxDevices = 1024
 	// maxSteps is how many steps the allocator has for one class on one node.
 	maxSteps = 100_000
+	// maxKinds is how many kinds of claims are counted: the first by name.
+	maxKinds = 32
+	// maxKindSteps is how many steps the allocator has for one kind of claims on one node. Anybody who makes templates
+	// chooses how many it needs, so it is less than maxSteps. A kind that has needed more mostSlow times is not
+	// counted any more, until its templates are gone.
+	maxKindSteps = 10_000
+	mostSlow     = 8
+	// kindPatience is the same in time, against selectors that take long themselves.
+	kindPatience = time.Second
 	// patience is how long one Count may take. What is not counted then is unknown.
 	patience = 10 * time.Second
 )
@@ -57,7 +67,10 @@ type Counter struct {
 	rules   map[string]*rule
 	// rulesUnread is why there are no rules. Empty: they are all here, or the worker has none.
 	rulesUnread string
-	// faulty are the nodes on which a class cannot be counted. reached are the numbers of slices that belong to no one node.
+	// kinds are the kinds of claims by NameOfClaim. templates has the kind of each template that has one.
+	kinds     map[corev1.ResourceName]*kind
+	templates map[types.NamespacedName]corev1.ResourceName
+	// faulty are the nodes on which a class or a kind cannot be counted. reached are the numbers of slices that belong to no one node.
 	faulty  map[string]bool
 	reached map[poolID]int
 	// changed are the nodes that the next Count counts.
@@ -84,16 +97,24 @@ type claim struct {
 // node is what is known of a node with devices.
 type node struct {
 	pools map[poolID]bool
-	// classes has the devices of each class that is counted, as if all devices were free.
-	classes map[string]devicesOf
+	// classes has the devices of each class that is counted, as if all devices were free. kinds has the same of claims, and
+	// requests of devices for one request, by request.key.
+	classes  map[string]devicesOf
+	kinds    map[corev1.ResourceName]devicesOf
+	requests map[string]devicesOf
 }
+
+// forget forgets what was computed of the node's slices and of all classes.
+func (n *node) forget() { n.classes, n.kinds, n.requests = nil, nil, nil }
 
 // devicesOf are the devices of a class on one node.
 type devicesOf struct {
 	ids map[structured.DeviceID]bool
-	// total is more than the length of ids if devices have shares.
+	// total is more than the length of ids if devices have shares, and less for claims of several devices.
 	total int64
+	// fault says why nobody knows. slow: it takes too long to know.
 	fault string
+	slow  bool
 }
 
 // NewCounter returns a Counter of a worker without devices.
@@ -101,7 +122,9 @@ func NewCounter() *Counter {
 	return &Counter{
 		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
 		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
-		nodes: map[string]*node{}, rules: map[string]*rule{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
+		kinds: map[corev1.ResourceName]*kind{}, templates: map[types.NamespacedName]corev1.ResourceName{},
+		nodes: map[string]*node{}, rules: map[string]*rule{},
+		faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
 	}
 }
 
@@ -110,6 +133,9 @@ func NewCounter() *Counter {
 func (c *Counter) SetImplicit(implicit bool) {
 	if c.implicit != implicit {
 		c.implicit = implicit
+		for _, n := range c.nodes {
+			n.kinds = nil
+		}
 		c.rename()
 	}
 }
@@ -170,7 +196,7 @@ func (c *Counter) reach(slice *resourceapi.ResourceSlice, sign int) {
 func (c *Counter) published(p *pool) {
 	for name := range p.nodes() {
 		if n := c.nodes[name]; n != nil {
-			n.classes = nil
+			n.forget()
 		}
 		c.changed[name] = true
 	}
@@ -191,6 +217,7 @@ func (c *Counter) DeleteClass(name string) {
 func (c *Counter) forgetClass(name string) {
 	for _, n := range c.nodes {
 		delete(n.classes, name)
+		n.kinds, n.requests = nil, nil
 	}
 	c.rename()
 }
@@ -345,6 +372,17 @@ func (c *Counter) Faults() []string {
 				faults[fmt.Sprintf("devices of class %s on node %s are not counted: %s", class, name, found.fault)] = true
 			}
 		}
+		for kind, found := range c.nodes[name].kinds {
+			if found.fault != "" {
+				faults[fmt.Sprintf("claims are not counted on node %s: %s: %s", name, found.fault, v1alpha1.WordsOfDeviceClaim(kind))] = true
+			}
+		}
+	}
+	if extra := len(c.kinds) - maxKinds; extra > 0 {
+		faults[fmt.Sprintf("%d kinds of claims are not counted: the ResourceClaimTemplates have more than %d", extra, maxKinds)] = true
+	}
+	if len(c.kinds) > 0 && !c.implicit {
+		faults[anyOrder] = true
 	}
 	for _, r := range c.rules {
 		if r.fault != "" {

@@ -8,11 +8,17 @@
 // after the other, until there is no other one. So selectors, taints, generations, incomplete pools, partitions and
 // shares count as they do in the scheduler.
 //
+// A Counter that gets ResourceClaimTemplates too has the number of claims that fit on each node, by NameOfClaim, for
+// those of which a number of devices does not say it. Templates of equal requests and constraints are one kind.
+//
 // # What to watch out for
 //
 //   - A class that cannot be counted on a node has no devices there, and Faults says why.
 //   - Devices that several nodes reach count on no node. Counter.Faults names their pools.
-//   - A device of two classes counts for both. So a job that wants devices of both classes may seem to fit.
+//   - A kind of claims that cannot be counted on a node, or takes too long, fits there any number of times, and Faults
+//     says why.
+//   - A device of two classes counts for both. So a job that wants devices of both classes may seem to fit, if they are
+//     not of one claim. Claims of two kinds may seem to fit where only one does.
 //   - Devices are taken while a claim has them in its status, whatever its pods do.
 //   - A DeviceTaintRule whose selector is not known here taints no device, and Faults names it.
 //   - A Counter is not for several goroutines. The Nodes that it returns never change.

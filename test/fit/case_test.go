@@ -206,15 +206,12 @@ func (s *scene) gang(r *rand.Rand, i int) gang {
 	gpus := int64(r.IntN(4))
 	switch {
 	case gpus == 0:
-	case r.IntN(3) == 0:
+	case r.IntN(2) == 0:
 		template := fmt.Sprint("gpus-", i)
+		claimed := s.claim(r, gpus)
 		s.objects = append(s.objects, &resourceapi.ResourceClaimTemplate{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: template},
-			Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-				Requests: []resourceapi.DeviceRequest{{Name: "gpus", Exactly: &resourceapi.ExactDeviceRequest{
-					DeviceClassName: s.name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: gpus,
-				}}},
-			}}},
+			Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: claimed}},
 		})
 		pod.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimTemplateName: &template}}
 	default:
@@ -242,4 +239,36 @@ func (s *scene) gang(r *rand.Rand, i int) gang {
 	container.Resources = corev1.ResourceRequirements{Requests: requests, Limits: limits}
 	pod.Containers = []corev1.Container{container}
 	return gang{count: 1 + r.IntN(4), pod: pod}
+}
+
+// claim draws a claim: for any GPUs, for GPUs of a model, for GPUs that are alike, for the first of two choices, for all,
+// or for GPUs of which some may be sick.
+func (s *scene) claim(r *rand.Rand, gpus int64) resourceapi.DeviceClaim {
+	of := func(model string) []resourceapi.DeviceSelector {
+		return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf("device.attributes[%q].model == %q", s.name+".example.com", model),
+		}}}
+	}
+	exact := &resourceapi.ExactDeviceRequest{
+		DeviceClassName: s.name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: gpus,
+	}
+	claim := resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "gpus", Exactly: exact}}}
+	switch r.IntN(7) {
+	case 0, 1:
+		exact.Selectors = of([]string{"a", "b", "c"}[r.IntN(3)])
+	case 2:
+		claim.Constraints = []resourceapi.DeviceConstraint{{
+			MatchAttribute: ptr.To(resourceapi.FullyQualifiedName(s.name + ".example.com/model")),
+		}}
+	case 3:
+		claim.Requests[0] = resourceapi.DeviceRequest{Name: "gpus", FirstAvailable: []resourceapi.DeviceSubRequest{
+			{Name: "good", DeviceClassName: s.name, AllocationMode: exact.AllocationMode, Count: 1, Selectors: of("b")},
+			{Name: "many", DeviceClassName: s.name, AllocationMode: exact.AllocationMode, Count: gpus, Selectors: of("a")},
+		}}
+	case 4:
+		exact.AllocationMode, exact.Count = resourceapi.DeviceAllocationModeAll, 0
+	case 5:
+		exact.Tolerations = []resourceapi.DeviceToleration{{Key: "sick", Operator: resourceapi.DeviceTolerationOpExists}}
+	}
+	return claim
 }

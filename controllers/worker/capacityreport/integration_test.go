@@ -5,7 +5,6 @@ package capacityreport_test
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -263,16 +262,22 @@ func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snaps
 	return snapshot
 }
 
-// awaitDevices waits until the nodes have a number of devices. They come by other watches than the mark.
+// awaitDevices waits until the nodes have a number of devices, and room for claims of two. They come by other watches than
+// the mark.
 func awaitDevices(t *testing.T, cluster *remote.Cluster, count int64) (snapshot *capacity.Snapshot) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(func() (all int64) {
+	gomega.NewWithT(t).Eventually(func() (all [2]int64) {
 		snapshot = cluster.Inventory().Snapshot()
 		for _, node := range snapshot.Nodes {
-			all += node.Allocatable[npu] * int64(node.Count)
+			all[0] += node.Allocatable[npu] * int64(node.Count)
+			for name, claims := range node.Allocatable {
+				if v1alpha1.IsDeviceClaim(name) {
+					all[1] += claims * int64(node.Count)
+				}
+			}
 		}
 		return all
-	}, patience, tick).Should(gomega.Equal(count))
+	}, patience, tick).Should(gomega.Equal([2]int64{count, count / 2}))
 	return snapshot
 }
 
@@ -280,8 +285,7 @@ func awaitDevices(t *testing.T, cluster *remote.Cluster, count int64) (snapshot 
 func grouped(s *capacity.Snapshot) map[bool][]dispatch.NodeGroup {
 	groups := map[bool][]dispatch.NodeGroup{}
 	for _, node := range s.Nodes {
-		free := maps.Clone(dispatch.Resources(node.Allocatable))
-		free.Sub(dispatch.Resources(node.Used))
+		free := dispatch.FreeOf(dispatch.Resources(node.Allocatable), dispatch.Resources(node.Used))
 		groups[node.Schedulable] = append(groups[node.Schedulable], dispatch.NodeGroup{
 			Labels: node.Labels, Taints: node.Taints, Free: free, Count: node.Count,
 		})
@@ -311,6 +315,11 @@ apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: npu}
 spec: {extendedResourceName: example.com/npu}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: pair, namespace: default}
+spec: {spec: {devices: {requests: [{name: npus, exactly: {deviceClassName: npu, count: 2, selectors: [cel: {expression: "device.driver != 'b'"}]}}]}}}
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

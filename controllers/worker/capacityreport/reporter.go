@@ -208,6 +208,11 @@ func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capa
 		case version != "":
 			sources = append(sources, source{capacity.NewTaintRule(version), tally.DeviceHandler()})
 		}
+		if err := r.readable(ctx, capacity.TemplateKind); err != nil {
+			r.log.Info("Claims count with the number of devices that they need at the least", "reason", err.Error())
+		} else {
+			sources = append(sources, source{capacity.TemplateKind.New(), tally.DeviceHandler()})
+		}
 	}
 	for _, source := range sources {
 		informer, err := informers.GetInformer(ctx, source.object, cache.BlockUntilSynced(false))
@@ -383,16 +388,8 @@ func (r *reporter) devicesReadable(ctx context.Context, tally *capacity.Tally) e
 	}
 	tally.SetKubernetes(release.GitVersion)
 	for _, kind := range capacity.DeviceKinds {
-		if _, err := r.mapper.RESTMapping(capacity.DeviceVersion.WithKind(kind.Kind).GroupKind(), capacity.DeviceVersion.Version); err != nil {
-			return fmt.Errorf("find %s in %s (Kubernetes 1.34 or newer has it): %w", kind.Kind, capacity.DeviceVersion, err)
-		}
-		allowed, err := r.may(ctx, "watch", capacity.DeviceVersion.Group, kind.Resource)
-		if err != nil {
-			return fmt.Errorf("ask whether the agent may watch %s: %w", kind.Resource, err)
-		}
-		if !allowed {
-			return fmt.Errorf("the agent may not watch %s.%s: grant it with kubectl apply -k config/worker-agent",
-				kind.Resource, capacity.DeviceVersion.Group)
+		if err := r.readable(ctx, kind); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -407,15 +404,28 @@ func (r *reporter) taintRules(ctx context.Context) (version string, err error) {
 	} else if err != nil {
 		return "", fmt.Errorf("find %s: %w", capacity.TaintRuleKind, err)
 	}
-	allowed, err := r.may(ctx, "watch", capacity.DeviceVersion.Group, capacity.TaintRules)
+	return mapping.GroupVersionKind.Version, r.watchable(ctx, capacity.TaintRules)
+}
+
+// readable says why a kind of Dynamic Resource Allocation cannot be read.
+func (r *reporter) readable(ctx context.Context, kind capacity.DeviceKind) error {
+	if _, err := r.mapper.RESTMapping(capacity.DeviceVersion.WithKind(kind.Kind).GroupKind(), capacity.DeviceVersion.Version); err != nil {
+		return fmt.Errorf("find %s in %s (Kubernetes 1.34 or newer has it): %w", kind.Kind, capacity.DeviceVersion, err)
+	}
+	return r.watchable(ctx, kind.Resource)
+}
+
+// watchable says why the agent may not watch a resource of Dynamic Resource Allocation.
+func (r *reporter) watchable(ctx context.Context, resource string) error {
+	allowed, err := r.may(ctx, "watch", capacity.DeviceVersion.Group, resource)
 	if err != nil {
-		return "", fmt.Errorf("ask whether the agent may watch %s: %w", capacity.TaintRules, err)
+		return fmt.Errorf("ask whether the agent may watch %s: %w", resource, err)
 	}
 	if !allowed {
-		return "", fmt.Errorf("the agent may not watch %s.%s: grant it with kubectl apply -k config/worker-agent, and restart the agent",
-			capacity.TaintRules, capacity.DeviceVersion.Group)
+		return fmt.Errorf("the agent may not watch %s.%s: grant it with kubectl apply -k config/worker-agent, and restart the agent",
+			resource, capacity.DeviceVersion.Group)
 	}
-	return mapping.GroupVersionKind.Version, nil
+	return nil
 }
 
 // may says whether the agent has a right to all objects of a resource.

@@ -54,26 +54,32 @@ func TestDevices(t *testing.T) {
 }
 
 // TestClaims: devices that pods claim by a template fill up, and become free. A job whose template is missing is not
-// sent. It does not run beside other tests: on a busy machine the worker does not say in time what its pods become.
+// sent, and neither is one whose claim selects what no device has. It does not run beside other tests: on a busy machine the worker does not say in time what its pods become.
 func TestClaims(t *testing.T) {
 	y.Needs(t, east, "1.34")
 	publish(t, "tpu", 1, "")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}
 	check.Must(t, client.IgnoreAlreadyExists(y.Workers[east].Create(t.Context(), namespace)))
-	create(t, y.Workers[east], &resourceapi.ResourceClaimTemplate{
-		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: "three-tpus"},
-		Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{{Name: "tpus", Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: "tpu", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 3,
+	template := func(name string, count int64, selectors ...resourceapi.DeviceSelector) {
+		create(t, y.Workers[east], &resourceapi.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: name},
+			Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+				Requests: []resourceapi.DeviceRequest{{Name: "tpus", Exactly: &resourceapi.ExactDeviceRequest{
+					DeviceClassName: "tpu", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count, Selectors: selectors,
+				}}},
 			}}},
-		}}},
-	})
+		})
+	}
+	template("three-tpus", 3)
+	template("large-tpu", 1, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{
+		Expression: `"large" in device.attributes["tpu.example.com"]`,
+	}})
 	submit := func(name, template string) *trainer.TrainJob {
 		is := sickness{at: east, change: func(job *trainer.TrainJob) { job.Spec.RuntimeRef.Name = template }}
 		is.job.RunFor = "1h"
 		return is.submit(t, name)
 	}
-	for _, template := range []string{"three-tpus", "no-tpus"} {
+	for _, template := range []string{"three-tpus", "large-tpu", "no-tpus"} {
 		runtime := &trainer.ClusterTrainingRuntime{}
 		check.Must(t, y.Hub.Get(t.Context(), client.ObjectKey{Name: yard.RuntimeName}, runtime))
 		runtime.ObjectMeta = metav1.ObjectMeta{Name: template, Labels: runtime.Labels}
@@ -90,6 +96,8 @@ func TestClaims(t *testing.T) {
 	expectWords(t, second, "State: Waiting (NoFit)", "needs a node with 3 devices of class tpu free; the most on one node is 1 device of class tpu")
 	check.Must(t, y.Hub.Delete(t.Context(), first))
 	runs(t, second)
+	expectWords(t, submit("claims-large", "large-tpu"),
+		`no node has devices for a claim of request tpus (1 of class tpu with "large" in device.attributes["tpu.example.com"])`)
 	expectWords(t, submit("claims-nothing", "no-tpus"), "State: Waiting (Rejected)", `the ResourceClaimTemplate "no-tpus" is not in namespace "vision"`)
 }
 

@@ -4,7 +4,6 @@
 package decider
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -154,8 +153,7 @@ func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch
 		if !node.Schedulable {
 			continue
 		}
-		free := maps.Clone(dispatch.Resources(node.Allocatable))
-		free.Sub(dispatch.Resources(node.Used))
+		free := dispatch.FreeOf(dispatch.Resources(node.Allocatable), dispatch.Resources(node.Used))
 		for gang, used := range node.Gangs {
 			if gone(gang) {
 				free.Add(dispatch.Resources(used))

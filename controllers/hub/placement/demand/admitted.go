@@ -48,13 +48,15 @@ func admittedPodSet(assumed *v1alpha1.PodSet, pod *corev1.PodSpec) v1alpha1.PodS
 	return set
 }
 
-// AddDevices adds the devices that a pod claims to its requests. The worker chooses the names and numbers.
+// AddDevices adds the devices that a pod claims to its requests, and the claims that are counted themselves. The worker
+// chooses the names and numbers.
 func AddDevices(set *v1alpha1.PodSet, claimed map[corev1.ResourceName]int64) {
 	if len(claimed) > MaxResources {
 		return
 	}
 	for name, count := range claimed {
-		if !strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || count <= 0 {
+		isClaimed := strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || v1alpha1.IsDeviceClaim(name)
+		if !isClaimed || count <= 0 {
 			continue
 		}
 		if set.Requests == nil {

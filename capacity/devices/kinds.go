@@ -1,0 +1,237 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// anyOrder is what Faults says of schedulers before Kubernetes 1.36, which take the pools of a node in any order.
+const anyOrder = "claims with selectors, constraints or choices are counted as Kubernetes 1.36 hands devices out; this scheduler is " +
+	"older, so on nodes with several pools the number is the most that may fit"
+
+// kind is claims of equal requests and constraints. They fit on the same nodes.
+type kind struct {
+	templates map[types.NamespacedName]bool
+	claim     []*resourceapi.ResourceClaim
+	classes   map[string]bool
+	// least is how many devices a claim has at the least.
+	least int64
+	// requests have a number of devices each. They are all of the claim if whole is true.
+	requests []request
+	whole    bool
+	// slow is how often the allocator has needed too many steps.
+	slow int
+}
+
+// request is the requests of a claim that are equal, and may have the same devices.
+type request struct {
+	key   string
+	claim []*resourceapi.ResourceClaim
+	count int64
+}
+
+// SetTemplate takes a ResourceClaimTemplate. The Counter keeps its requests: do not change them.
+func (c *Counter) SetTemplate(template *resourceapi.ResourceClaimTemplate) {
+	key := types.NamespacedName{Namespace: template.Namespace, Name: template.Name}
+	name := NameOfClaim(&template.Spec.Spec)
+	if c.templates[key] == name {
+		return
+	}
+	c.DeleteTemplate(key)
+	if name == "" {
+		return
+	}
+	if c.kinds[name] == nil {
+		c.kinds[name] = kindOf(&template.Spec.Spec.Devices)
+		c.rename()
+	}
+	c.templates[key] = name
+	c.kinds[name].templates[key] = true
+}
+
+// DeleteTemplate takes the deletion of a ResourceClaimTemplate.
+func (c *Counter) DeleteTemplate(key types.NamespacedName) {
+	name := c.templates[key]
+	k := c.kinds[name]
+	if k == nil {
+		return
+	}
+	delete(c.templates, key)
+	delete(k.templates, key)
+	if len(k.templates) > 0 {
+		return
+	}
+	delete(c.kinds, name)
+	for _, n := range c.nodes {
+		delete(n.kinds, name)
+	}
+	c.rename()
+}
+
+// Kinds returns the names of the claims that are counted, sorted.
+func (c *Counter) Kinds() []corev1.ResourceName {
+	sorted := slices.Sorted(maps.Keys(c.kinds))
+	return sorted[:min(len(sorted), maxKinds)]
+}
+
+func kindOf(devices *resourceapi.DeviceClaim) *kind {
+	k := &kind{
+		templates: map[types.NamespacedName]bool{}, claim: claimOf(*devices), classes: map[string]bool{}, whole: len(devices.Constraints) == 0,
+	}
+	for i := range devices.Requests {
+		least := int64(0)
+		for at, choice := range exactlyOf(&devices.Requests[i]) {
+			k.classes[choice.DeviceClassName] = true
+			if count := leastOf(choice.AllocationMode, choice.Count); at == 0 || count < least {
+				least = count
+			}
+		}
+		k.least += least
+		k.add(devices.Requests[i].Exactly)
+	}
+	k.whole = k.whole && len(k.requests) == 1
+	return k
+}
+
+// add adds a request whose number of devices is known.
+func (k *kind) add(r *resourceapi.ExactDeviceRequest) {
+	if r == nil || r.AllocationMode == resourceapi.DeviceAllocationModeAll || ptr.Deref(r.AdminAccess, false) {
+		k.whole = false
+		return
+	}
+	one := *r
+	one.Count = 1
+	key, err := json.Marshal(one)
+	if err != nil {
+		k.whole = false
+		return
+	}
+	at := slices.IndexFunc(k.requests, func(other request) bool { return other.key == string(key) })
+	if at < 0 {
+		at = len(k.requests)
+		k.requests = append(k.requests, request{key: string(key), claim: claimOf(resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: "devices", Exactly: &one}},
+		})})
+	}
+	k.requests[at].count += leastOf(r.AllocationMode, r.Count)
+}
+
+// place is a node while its devices are counted.
+type place struct {
+	*node
+	name      string
+	published []*resourceapi.ResourceSlice
+	held      []*claim
+	// isSimple: each device serves one claim.
+	isSimple bool
+}
+
+// countKinds counts the claims of each kind on a node. Where nobody knows whether they fit, they are as many as can be
+// counted.
+func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
+	for _, name := range c.Kinds() {
+		k := c.kinds[name]
+		if p.kinds == nil {
+			p.kinds = map[corev1.ResourceName]devicesOf{}
+		}
+		empty, known := p.kinds[name]
+		if !known || empty.fault != "" {
+			empty = c.fitting(ctx, k, p, nil)
+		}
+		free := empty
+		if len(p.held) > 0 && empty.fault == "" {
+			free = c.fitting(ctx, k, p, p.held)
+		}
+		total := max(empty.total, free.total) // What is taken can make the allocator choose better.
+		if empty.fault = free.fault; empty.fault != "" {
+			c.faulty[p.name] = true
+			free.total, total = maxDevices, maxDevices
+		}
+		p.kinds[name] = empty
+		counted.set([]corev1.ResourceName{name}, total, p.held, func(held []*claim) int64 {
+			switch {
+			case len(held) == len(p.held):
+				return total - free.total
+			case len(held) == 0:
+				return total - min(total, empty.total)
+			}
+			rest := c.fitting(ctx, k, p, held)
+			if rest.fault != "" {
+				return 0
+			}
+			return total - min(total, rest.total)
+		})
+	}
+}
+
+// fitting counts how many claims of a kind fit on a node beside others.
+func (c *Counter) fitting(ctx context.Context, k *kind, p *place, held []*claim) devicesOf {
+	for class := range k.classes {
+		if c.classes[class] == nil {
+			return devicesOf{}
+		}
+	}
+	if k.least > resourceapi.AllocationResultsMaxSize {
+		return devicesOf{} // The scheduler refuses it.
+	}
+	asked, cancel := context.WithTimeout(ctx, kindPatience)
+	defer cancel()
+	most := c.mostBy(asked, k, p, held)
+	switch {
+	case k.slow >= mostSlow:
+		return devicesOf{fault: "it takes too long to know"}
+	case most == 0 || k.whole && p.isSimple && most < maxDevices:
+		return devicesOf{total: most}
+	}
+	q := question{
+		node: p.name, claim: k.claim, classes: lister(c.classes), published: p.published, held: held, most: most, steps: maxKindSteps,
+	}
+	inAnyOrder := !c.implicit && len(p.pools) > 1
+	if inAnyOrder {
+		q.most = 1 // Whether there is room for one does not depend on the order of the pools.
+	}
+	found := c.allocator.all(asked, q)
+	if found.slow && ctx.Err() == nil {
+		k.slow++
+	}
+	if inAnyOrder && found.total == 1 {
+		found.total = most
+	}
+	return found
+}
+
+// mostBy bounds the number of claims by the number of devices that their requests can have. Without that the allocator
+// would try all orders in vain where a few devices are missing. It knows nothing where devices share something.
+func (c *Counter) mostBy(ctx context.Context, k *kind, p *place, held []*claim) int64 {
+	most := int64(maxDevices)
+	if !p.isSimple {
+		return most
+	}
+	for i := range k.requests {
+		r := &k.requests[i]
+		found, known := p.requests[r.key]
+		if !known {
+			found = c.allocator.all(ctx, question{
+				node: p.name, claim: r.claim, classes: lister(c.classes), published: p.published, most: maxDevices, steps: maxKindSteps,
+			})
+			if p.requests == nil {
+				p.requests = map[string]devicesOf{}
+			}
+			p.requests[r.key] = found
+		}
+		if found.fault == "" {
+			most = min(most, (found.total-found.among(held))/r.count)
+		}
+	}
+	return most
+}
