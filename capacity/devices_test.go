@@ -115,6 +115,16 @@ func TestDevicesOfNodes(t *testing.T) {
 	expect(3, 0, 0, "the rule is gone")
 	tally.DeviceHandler().OnDelete(slice)
 	expect(0, 2, 2, "a driver that is gone")
+	anywhere := slice.DeepCopy()
+	anywhere.Spec.NodeName, anywhere.Spec.AllNodes = nil, ptr.To(true)
+	add(anywhere)
+	expect(3, 0, 0, "devices that all nodes reach, where there is one node")
+	other := node("")
+	other.Name = "b"
+	add(other)
+	expect(0, 2, 2, "devices that two nodes reach")
+	tally.NodeHandler().OnDelete(other)
+	expect(3, 0, 0, "one node is left")
 }
 
 // TestMayServeTaintRules: an API server is asked for rules in v1 only if it can have them.

@@ -159,6 +159,7 @@ func (t *Tally) setNode(n *corev1.Node) {
 		Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Schedulable: ready(n) && !n.Spec.Unschedulable,
 		Allocatable: resourcesOf(n.Status.Allocatable), Count: 1,
 	}
+	t.countDevices(func(c *devices.Counter) { c.SetNode(n.Name, n.Labels) })
 	t.update(func() bool {
 		known := t.nodeLocked(n.Name)
 		if known.exists && equality.Semantic.DeepEqual(known.state, state) {
@@ -173,6 +174,7 @@ func (t *Tally) setNode(n *corev1.Node) {
 }
 
 func (t *Tally) deleteNode(name string) {
+	t.countDevices(func(c *devices.Counter) { c.DeleteNode(name) })
 	t.update(func() bool {
 		known, ok := t.locked.nodes[name]
 		if !ok || !known.exists {

@@ -53,11 +53,12 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 	if n.classes == nil {
 		n.classes = map[string]devicesOf{}
 	}
+	on := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels[name]}}
 	published, held := c.on(n)
 	simple := isSimple(published)
 	ask := func(class string, held []*claim) devicesOf {
 		return c.allocator.all(ctx, question{
-			node: name, claim: c.allocator.device, classes: single{c.classes[class]}, published: published, held: held,
+			on: on, claim: c.allocator.device, classes: single{c.classes[class]}, published: published, held: held,
 			most: maxDevices, steps: maxSteps,
 		})
 	}
@@ -78,7 +79,7 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 			return found.total - min(found.total, ask(class, held).total)
 		})
 	}
-	c.countKinds(ctx, counted, &place{name: name, node: n, published: published, held: held, isSimple: simple})
+	c.countKinds(ctx, counted, &place{node: n, on: on, published: published, held: held, isSimple: simple})
 	return counted
 }
 
@@ -121,7 +122,9 @@ func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, used
 func (c *Counter) on(n *node) (published []*resourceapi.ResourceSlice, held []*claim) {
 	claims := map[types.NamespacedName]*claim{}
 	for id := range n.pools {
-		published = slices.AppendSeq(published, maps.Values(c.pools[id].slices))
+		for _, made := range c.pools[id].slices {
+			published = append(published, made.slice)
+		}
 		maps.Copy(claims, c.pools[id].claims)
 	}
 	slices.SortFunc(published, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
@@ -219,7 +222,7 @@ func claimOf(devices resourceapi.DeviceClaim) []*resourceapi.ResourceClaim {
 
 // question is what an allocator is asked: how many equal claims one node can have.
 type question struct {
-	node      string
+	on        *corev1.Node
 	claim     []*resourceapi.ResourceClaim
 	classes   structured.DeviceClassLister
 	published []*resourceapi.ResourceSlice
@@ -236,13 +239,13 @@ func (a *allocator) all(ctx context.Context, q question) devicesOf {
 	}
 	found := devicesOf{ids: map[structured.DeviceID]bool{}}
 	steps := &limited{Context: ctx, left: q.steps, most: q.steps}
-	on, state := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: q.node}}, takenBy(q.held)
+	state := takenBy(q.held)
 	for found.total < q.most {
 		allocator, err := structured.NewAllocator(steps, features, state, q.classes, q.published, a.expressions)
 		if err != nil {
 			return devicesOf{fault: err.Error()}
 		}
-		allocated, err := allocator.Allocate(steps, on, q.claim)
+		allocated, err := allocator.Allocate(steps, q.on, q.claim)
 		if errors.Is(err, structured.ErrFailedAllocationOnNode) { // Pools that are not valid have no devices.
 			return found
 		}

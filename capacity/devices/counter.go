@@ -15,7 +15,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
-	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -70,7 +69,11 @@ type Counter struct {
 	// kinds are the kinds of claims by NameOfClaim. templates has the kind of each template that has one.
 	kinds     map[corev1.ResourceName]*kind
 	templates map[types.NamespacedName]corev1.ResourceName
-	// faulty are the nodes on which a class or a kind cannot be counted. reached are the numbers of slices that belong to no one node.
+	// labels are the labels of all nodes of the worker. selecting are the slices whose nodes depend on them.
+	labels    map[string]map[string]string
+	selecting map[string]*resourceapi.ResourceSlice
+	// faulty are the nodes on which a class or a kind cannot be counted. reached are the numbers of slices with devices that do not
+	// belong to exactly one node.
 	faulty  map[string]bool
 	reached map[poolID]int
 	// changed are the nodes that the next Count counts.
@@ -82,9 +85,9 @@ type Counter struct {
 
 type poolID struct{ driver, name string }
 
-// pool is the slices of a pool, with the taints of rules, and the claims that have devices of it.
+// pool is the slices of a pool, and the claims that have devices of it.
 type pool struct {
-	slices map[string]*resourceapi.ResourceSlice
+	slices map[string]*publication
 	claims map[types.NamespacedName]*claim
 }
 
@@ -123,8 +126,8 @@ func NewCounter() *Counter {
 		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
 		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
 		kinds: map[corev1.ResourceName]*kind{}, templates: map[types.NamespacedName]corev1.ResourceName{},
-		nodes: map[string]*node{}, rules: map[string]*rule{},
-		faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
+		nodes: map[string]*node{}, rules: map[string]*rule{}, labels: map[string]map[string]string{},
+		selecting: map[string]*resourceapi.ResourceSlice{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
 	}
 }
 
@@ -137,68 +140,6 @@ func (c *Counter) SetImplicit(implicit bool) {
 			n.kinds = nil
 		}
 		c.rename()
-	}
-}
-
-// SetSlice takes a ResourceSlice. The Counter keeps it: do not change it.
-func (c *Counter) SetSlice(slice *resourceapi.ResourceSlice) {
-	if before := c.slices[slice.Name]; before != nil {
-		c.removeSlice(before)
-	}
-	c.slices[slice.Name] = slice
-	p := c.pool(poolOf(slice))
-	p.slices[slice.Name] = c.tainted(slice)
-	c.reach(slice, 1)
-	if name := slice.Spec.NodeName; name != nil {
-		if c.nodes[*name] == nil {
-			c.nodes[*name] = &node{pools: map[poolID]bool{}}
-		}
-		c.nodes[*name].pools[poolOf(slice)] = true
-	}
-	c.published(p)
-}
-
-// DeleteSlice takes the deletion of a ResourceSlice.
-func (c *Counter) DeleteSlice(name string) {
-	if slice := c.slices[name]; slice != nil {
-		c.removeSlice(slice)
-	}
-}
-
-func (c *Counter) removeSlice(slice *resourceapi.ResourceSlice) {
-	id := poolOf(slice)
-	p := c.pools[id]
-	c.published(p)
-	delete(c.slices, slice.Name)
-	delete(p.slices, slice.Name)
-	c.reach(slice, -1)
-	if name := slice.Spec.NodeName; name != nil && !slices.ContainsFunc(slices.Collect(maps.Values(p.slices)), isOn(*name)) {
-		delete(c.nodes[*name].pools, id)
-		if len(c.nodes[*name].pools) == 0 {
-			delete(c.nodes, *name)
-		}
-	}
-	c.forget(id)
-}
-
-// reach counts a slice whose devices several nodes may reach.
-func (c *Counter) reach(slice *resourceapi.ResourceSlice, sign int) {
-	if slice.Spec.NodeName != nil || len(slice.Spec.Devices) == 0 {
-		return
-	}
-	id := poolOf(slice)
-	if c.reached[id] += sign; c.reached[id] == 0 {
-		delete(c.reached, id)
-	}
-}
-
-// published makes the next Count count the nodes of a pool whose slices have changed.
-func (c *Counter) published(p *pool) {
-	for name := range p.nodes() {
-		if n := c.nodes[name]; n != nil {
-			n.forget()
-		}
-		c.changed[name] = true
 	}
 }
 
@@ -273,7 +214,7 @@ func (c *Counter) taken(id poolID) {
 
 func (c *Counter) pool(id poolID) *pool {
 	if c.pools[id] == nil {
-		c.pools[id] = &pool{slices: map[string]*resourceapi.ResourceSlice{}, claims: map[types.NamespacedName]*claim{}}
+		c.pools[id] = &pool{slices: map[string]*publication{}, claims: map[types.NamespacedName]*claim{}}
 	}
 	return c.pools[id]
 }
@@ -282,17 +223,6 @@ func (c *Counter) forget(id poolID) {
 	if p := c.pools[id]; p != nil && len(p.slices) == 0 && len(p.claims) == 0 {
 		delete(c.pools, id)
 	}
-}
-
-// nodes are the names of the nodes to which slices of the pool belong.
-func (p *pool) nodes() map[string]bool {
-	names := map[string]bool{}
-	for _, slice := range p.slices {
-		if slice.Spec.NodeName != nil {
-			names[*slice.Spec.NodeName] = true
-		}
-	}
-	return names
 }
 
 func (h *claim) pools() []poolID {
@@ -307,12 +237,6 @@ func (h *claim) pools() []poolID {
 
 func poolOf(slice *resourceapi.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
-}
-
-func isOn(node string) func(*resourceapi.ResourceSlice) bool {
-	return func(slice *resourceapi.ResourceSlice) bool {
-		return ptr.Deref(slice.Spec.NodeName, "") == node
-	}
 }
 
 // classNames returns the classes that are counted, with the names under which pods request their devices.
@@ -364,7 +288,7 @@ const (
 func (c *Counter) Faults() []string {
 	faults := map[string]bool{}
 	for id := range c.reached {
-		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: several nodes reach them", id.name, id.driver)] = true
+		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: not exactly one node reaches them", id.name, id.driver)] = true
 	}
 	for name := range c.faulty {
 		for class, found := range c.nodes[name].classes {

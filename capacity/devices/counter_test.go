@@ -164,7 +164,7 @@ func TestCount(t *testing.T) {
 		},
 		"Reached": {
 			reason: "Devices that several nodes reach are not devices of each.", slices: slices{slice("a", 2, reached), slice("b", 0)},
-			fault: "several nodes reach them",
+			fault: "not exactly one node reaches them",
 		},
 	}
 	for name, tc := range cases {

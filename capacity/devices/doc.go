@@ -14,7 +14,7 @@
 // # What to watch out for
 //
 //   - A class that cannot be counted on a node has no devices there, and Faults says why.
-//   - Devices that several nodes reach count on no node. Counter.Faults names their pools.
+//   - Devices count on a node if no other node of the worker reaches them. Counter.Faults names the pools of the others.
 //   - A kind of claims that cannot be counted on a node, or takes too long, fits there any number of times, and Faults
 //     says why.
 //   - A device of two classes counts for both. So a job that wants devices of both classes may seem to fit, if they are

@@ -129,7 +129,7 @@ func (k *kind) add(r *resourceapi.ExactDeviceRequest) {
 // place is a node while its devices are counted.
 type place struct {
 	*node
-	name      string
+	on        *corev1.Node
 	published []*resourceapi.ResourceSlice
 	held      []*claim
 	// isSimple: each device serves one claim.
@@ -154,7 +154,7 @@ func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
 		}
 		total := max(empty.total, free.total) // What is taken can make the allocator choose better.
 		if empty.fault = free.fault; empty.fault != "" {
-			c.faulty[p.name] = true
+			c.faulty[p.on.Name] = true
 			free.total, total = maxDevices, maxDevices
 		}
 		p.kinds[name] = empty
@@ -194,7 +194,7 @@ func (c *Counter) fitting(ctx context.Context, k *kind, p *place, held []*claim)
 		return devicesOf{total: most}
 	}
 	q := question{
-		node: p.name, claim: k.claim, classes: lister(c.classes), published: p.published, held: held, most: most, steps: maxKindSteps,
+		on: p.on, claim: k.claim, classes: lister(c.classes), published: p.published, held: held, most: most, steps: maxKindSteps,
 	}
 	inAnyOrder := !c.implicit && len(p.pools) > 1
 	if inAnyOrder {
@@ -222,7 +222,7 @@ func (c *Counter) mostBy(ctx context.Context, k *kind, p *place, held []*claim) 
 		found, known := p.requests[r.key]
 		if !known {
 			found = c.allocator.all(ctx, question{
-				node: p.name, claim: r.claim, classes: lister(c.classes), published: p.published, most: maxDevices, steps: maxKindSteps,
+				on: p.on, claim: r.claim, classes: lister(c.classes), published: p.published, most: maxDevices, steps: maxKindSteps,
 			})
 			if p.requests == nil {
 				p.requests = map[string]devicesOf{}

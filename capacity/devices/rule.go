@@ -51,21 +51,18 @@ func (c *Counter) SetRulesUnread(why string) { c.rulesUnread = why }
 
 // ruled makes the next Count count the nodes with devices to which rules apply that have changed.
 func (c *Counter) ruled(changed ...*rule) {
-	for name, slice := range c.slices {
-		matches := func(r *rule) bool { return r != nil && r.matches(slice) }
-		if !slices.ContainsFunc(changed, matches) {
-			continue
+	for _, slice := range c.slices {
+		if slices.ContainsFunc(changed, func(r *rule) bool { return r != nil && r.matches(slice) }) {
+			c.withdraw(slice)
+			c.publish(slice)
 		}
-		p := c.pools[poolOf(slice)]
-		p.slices[name] = c.tainted(slice)
-		c.published(p)
 	}
 }
 
-// tainted returns a slice with the taints of the rules.
-func (c *Counter) tainted(slice *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
+// tainted returns a slice with the taints of rules.
+func tainted(slice *resourceapi.ResourceSlice, rules map[string]*rule) *resourceapi.ResourceSlice {
 	tainted := slice
-	for _, r := range c.rules {
+	for _, r := range rules {
 		if !r.matches(slice) {
 			continue
 		}

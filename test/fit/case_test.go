@@ -21,6 +21,9 @@ import (
 // labelCase is on the nodes of a case, and all its pods select it. So cases do not meet.
 const labelCase = "fit.trainyard.dev/case"
 
+// labelHost has another value on each node.
+const labelHost = "fit.trainyard.dev/host"
+
 // scene is what a case has before its pods.
 type scene struct {
 	name    string // Of the case, its namespace, its class and its driver.
@@ -124,7 +127,7 @@ func (s *scene) rule(selector map[string]any, effect string) client.Object {
 func (s *scene) node(r *rand.Rand, i int, isListed bool) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(s.name, "-", i), Labels: map[string]string{
-			labelCase: s.name, "zone": fmt.Sprint("z", r.IntN(2)),
+			labelCase: s.name, "zone": fmt.Sprint("z", r.IntN(2)), labelHost: fmt.Sprint(s.name, "-", i),
 		}},
 		Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
@@ -169,6 +172,17 @@ func (s *scene) publish(r *rand.Rand, node string) {
 			device.Taints = []resourceapi.DeviceTaint{{Key: "watched", Effect: resourceapi.DeviceTaintEffectNone}}
 		}
 		slice.Spec.Devices = append(slice.Spec.Devices, device)
+	}
+	switch r.IntN(6) { // Other ways to say which node it is.
+	case 0:
+		slice.Spec.NodeName, slice.Spec.PerDeviceNodeSelection = nil, new(true)
+		for i := range slice.Spec.Devices {
+			slice.Spec.Devices[i].NodeName = &node
+		}
+	case 1:
+		slice.Spec.NodeName, slice.Spec.NodeSelector = nil, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: labelHost, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}
 	}
 	switch r.IntN(8) {
 	case 0:
