@@ -79,7 +79,8 @@ func (c *Counter) count(ctx context.Context, name string) *Node {
 			return found.total - min(found.total, ask(class, held).total)
 		})
 	}
-	c.countKinds(ctx, counted, &place{node: n, on: on, published: published, held: held, isSimple: simple})
+	p := place{node: n, counter: c, on: on, published: published, held: held, isSimple: simple}
+	p.countKinds(ctx, counted)
 	return counted
 }
 

@@ -251,7 +251,7 @@ func (c *Counter) classNames() map[string][]corev1.ResourceName {
 		if c.implicit {
 			c.names[name] = append(c.names[name], corev1.ResourceName(resourceapi.ResourceDeviceClassPrefix+name))
 		}
-		if extended := c.classes[name].Spec.ExtendedResourceName; extended != nil && c.newest(*extended) == name {
+		if extended := c.classes[name].Spec.ExtendedResourceName; extended != nil && newest(c.classes, *extended) == name {
 			c.names[name] = append(c.names[name], corev1.ResourceName(*extended))
 		}
 	}
@@ -260,9 +260,9 @@ func (c *Counter) classNames() map[string][]corev1.ResourceName {
 
 // newest returns the class that the scheduler takes for an extended resource: the newest, or the first by name of those
 // that are equally old.
-func (c *Counter) newest(extended string) string {
+func newest(classes map[string]*resourceapi.DeviceClass, extended string) string {
 	var newest *resourceapi.DeviceClass
-	for _, class := range c.classes {
+	for _, class := range classes {
 		if name := class.Spec.ExtendedResourceName; name == nil || *name != extended {
 			continue
 		}

@@ -126,9 +126,10 @@ func (k *kind) add(r *resourceapi.ExactDeviceRequest) {
 	k.requests[at].count += leastOf(r.AllocationMode, r.Count)
 }
 
-// place is a node while its devices are counted.
+// place is a node while a Counter counts its devices.
 type place struct {
 	*node
+	counter   *Counter
 	on        *corev1.Node
 	published []*resourceapi.ResourceSlice
 	held      []*claim
@@ -136,9 +137,9 @@ type place struct {
 	isSimple bool
 }
 
-// countKinds counts the claims of each kind on a node. Where nobody knows whether they fit, they are as many as can be
-// counted.
-func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
+// countKinds counts the claims of each kind. Where nobody knows whether they fit, they are as many as can be counted.
+func (p *place) countKinds(ctx context.Context, counted *Node) {
+	c := p.counter
 	for _, name := range c.Kinds() {
 		k := c.kinds[name]
 		if p.kinds == nil {
@@ -146,11 +147,11 @@ func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
 		}
 		empty, known := p.kinds[name]
 		if !known || empty.fault != "" {
-			empty = c.fitting(ctx, k, p, nil)
+			empty = p.fitting(ctx, k, nil)
 		}
 		free := empty
 		if len(p.held) > 0 && empty.fault == "" {
-			free = c.fitting(ctx, k, p, p.held)
+			free = p.fitting(ctx, k, p.held)
 		}
 		total := max(empty.total, free.total) // What is taken can make the allocator choose better.
 		if empty.fault = free.fault; empty.fault != "" {
@@ -165,7 +166,7 @@ func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
 			case len(held) == 0:
 				return total - min(total, empty.total)
 			}
-			rest := c.fitting(ctx, k, p, held)
+			rest := p.fitting(ctx, k, held)
 			if rest.fault != "" {
 				return 0
 			}
@@ -174,8 +175,9 @@ func (c *Counter) countKinds(ctx context.Context, counted *Node, p *place) {
 	}
 }
 
-// fitting counts how many claims of a kind fit on a node beside others.
-func (c *Counter) fitting(ctx context.Context, k *kind, p *place, held []*claim) devicesOf {
+// fitting counts how many claims of a kind fit beside others.
+func (p *place) fitting(ctx context.Context, k *kind, held []*claim) devicesOf {
+	c := p.counter
 	for class := range k.classes {
 		if c.classes[class] == nil {
 			return devicesOf{}
@@ -186,7 +188,7 @@ func (c *Counter) fitting(ctx context.Context, k *kind, p *place, held []*claim)
 	}
 	asked, cancel := context.WithTimeout(ctx, kindPatience)
 	defer cancel()
-	most := c.mostBy(asked, k, p, held)
+	most := p.mostBy(asked, k, held)
 	switch {
 	case k.slow >= mostSlow:
 		return devicesOf{fault: "it takes too long to know"}
@@ -212,7 +214,7 @@ func (c *Counter) fitting(ctx context.Context, k *kind, p *place, held []*claim)
 
 // mostBy bounds the number of claims by the number of devices that their requests can have. Without that the allocator
 // would try all orders in vain where a few devices are missing. It knows nothing where devices share something.
-func (c *Counter) mostBy(ctx context.Context, k *kind, p *place, held []*claim) int64 {
+func (p *place) mostBy(ctx context.Context, k *kind, held []*claim) int64 {
 	most := int64(maxDevices)
 	if !p.isSimple {
 		return most
@@ -221,8 +223,8 @@ func (c *Counter) mostBy(ctx context.Context, k *kind, p *place, held []*claim) 
 		r := &k.requests[i]
 		found, known := p.requests[r.key]
 		if !known {
-			found = c.allocator.all(ctx, question{
-				on: p.on, claim: r.claim, classes: lister(c.classes), published: p.published, most: maxDevices, steps: maxKindSteps,
+			found = p.counter.allocator.all(ctx, question{
+				on: p.on, claim: r.claim, classes: lister(p.counter.classes), published: p.published, most: maxDevices, steps: maxKindSteps,
 			})
 			if p.requests == nil {
 				p.requests = map[string]devicesOf{}

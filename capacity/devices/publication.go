@@ -73,7 +73,7 @@ func (c *Counter) changeNode(name string, labels map[string]string, exists bool)
 
 // publish adds a slice to its pool, and its pool to its nodes.
 func (c *Counter) publish(slice *resourceapi.ResourceSlice) {
-	id, made := poolOf(slice), c.publication(slice)
+	id, made := poolOf(slice), publicationOf(slice, c.rules, c.labels)
 	p := c.pool(id)
 	p.slices[slice.Name] = made
 	if made.lacks {
@@ -134,11 +134,11 @@ func (p *pool) nodes() map[string]bool {
 	return names
 }
 
-// publication says what of a slice counts, and where.
-func (c *Counter) publication(slice *resourceapi.ResourceSlice) *publication {
-	made := &publication{slice: tainted(slice, c.rules)}
+// publicationOf says what of a slice counts, and where, on nodes with these labels.
+func publicationOf(slice *resourceapi.ResourceSlice, rules map[string]*rule, nodes map[string]map[string]string) *publication {
+	made := &publication{slice: tainted(slice, rules)}
 	devices := made.slice.Spec.Devices
-	switch only := onlyNode(slice, c.labels); {
+	switch only := onlyNode(slice, nodes); {
 	case ptr.Deref(slice.Spec.PerDeviceNodeSelection, false):
 		devices = slices.DeleteFunc(slices.Clone(devices), func(d resourceapi.Device) bool { return d.NodeName == nil })
 		for i := range devices {
