@@ -109,6 +109,7 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 		decision = &d
 		result.Dispatch.Status.Explanation = dispatch.Explain(job, w.policies, w.workers)
 		w.noteDomains(job, result.Dispatch.Status.Explanation)
+		sayAssumed(result.Dispatch.Status.Explanation)
 	}
 	if decision.Policy != nil {
 		result.Policy = decision.Policy.Name
@@ -127,6 +128,19 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 		}
 	}
 	return result, nil
+}
+
+// notAsked is what the explanation adds where only an assumption may keep a job off a worker. The manager asks the agent of
+// such a worker, whose answer may have the toleration that the pods lack here.
+const notAsked = "; assumed: a simulation does not ask what the worker's admission makes of the pods, such as tolerations that it adds"
+
+// sayAssumed adds that to the lines of workers on which no node takes the pods as they are here.
+func sayAssumed(explanation []v1alpha1.ClusterExplanation) {
+	for i := range explanation {
+		if line := &explanation[i]; line.Reason == v1alpha1.ReasonNoMatchingNode {
+			line.Message += notAsked
+		}
+	}
 }
 
 // noteDomains notes the workers whose status shows no node with the label of a job's topology.

@@ -10,7 +10,8 @@
 // the field. The objects of the files hide those of the hub that have the same name.
 //
 // It decides on jobs one by one. A placed job takes its room. Other waiting jobs, reservations and preemption do not
-// count. Between workers of equal score a job's UID decides. A new job has no UID yet: a note says so where it matters.
+// count. No worker is asked what its admission makes of pods: the explanation says so where no node takes them as they
+// are. Between workers of equal score a job's UID decides. A new job has no UID yet: a note says so where it matters.
 //
 //	files.go   the objects in texts; package manifests reads files and URLs
 //	layers.go  a client that reads the files and the hub

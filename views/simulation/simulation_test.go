@@ -261,6 +261,27 @@ status: {phase: Pending}`},
 	}
 }
 
+// TestAdmissionIsNotAsked: where a taint keeps a job off a worker, the worker's admission might add the toleration, and
+// the manager would ask. The line of that worker says that nobody has asked, and the line of a full worker does not.
+func TestAdmissionIsNotAsked(t *testing.T) {
+	tainted := strings.Replace(worker("tainted", 2), "nodes: 2, allocatable:",
+		"nodes: 2, taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}], allocatable:", 1)
+	outcome, err := run(t, torch, tainted, worker("full", 1), job("a", 2))
+	check.Must(t, err)
+	const words = "assumed: a simulation does not ask what the worker's admission makes of the pods"
+	assumed := map[v1alpha1.ClusterName]bool{}
+	for _, line := range outcome.Results[0].Dispatch.Status.Explanation {
+		assumed[line.Cluster] = strings.Contains(line.Message, words)
+	}
+	check.Diff(t, map[v1alpha1.ClusterName]bool{"tainted": true, "full": false}, assumed, "the lines that say so")
+	var out bytes.Buffer
+	table := func(out io.Writer, table *metav1.Table) error {
+		return printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, out)
+	}
+	check.Must(t, outcome.Print(&out, table, time.Now()))
+	check.Equal(t, 1, strings.Count(out.String(), words), "lines that say so in %s", out.String())
+}
+
 func TestFaults(t *testing.T) {
 	tests := map[string]struct {
 		reason    string

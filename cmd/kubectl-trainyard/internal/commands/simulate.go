@@ -59,7 +59,8 @@ exist.
 
 What the workers have free is what their status on the hub says, which can be some seconds old, minus what has been placed since and has
 no pods yet. What their runtimes are beside the hub's is what the status says, too. It does not say what pods a runtime of a worker's
-own makes: the runtime of the hub, or of the files, is assumed, and a note names such workers. Jobs that wait already, reservations and
+own makes: the runtime of the hub, or of the files, is assumed, and a note names such workers. Nor does it say what a worker's admission
+makes of pods, such as tolerations that it adds: where no node takes the pods without that, the line of the worker says so. Jobs that wait already, reservations and
 preemption make no difference, so a job that "would run" can still have to wait behind others.
 
 This needs the rights to list WorkerClusters and DispatchPolicies, and to get the runtimes; better also to list Dispatches and
