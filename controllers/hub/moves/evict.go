@@ -234,7 +234,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 
 // clear takes back the message on a job that was to leave, because the job may stay now.
 func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
-	if !record.Stays(d) {
+	if !record.Stays(d) || !record.StateOf(d).Live() {
 		return nil
 	}
 	return r.writeStatus(ctx, d, record.ClearNoRoomElsewhere)

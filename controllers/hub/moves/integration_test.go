@@ -229,20 +229,30 @@ func (s *scene) differ(t *testing.T, name string) {
 	check.Must(t, s.Hub.Admin.Update(t.Context(), d))
 }
 
-// When the drain is taken back, no more jobs leave and no more messages are written. A move that has begun goes on.
+// When the drain is taken back, no more jobs leave and no more messages are written. A move that has begun goes on, and
+// nothing is written about a job that is being deleted.
 func TestDrainIsTakenBack(t *testing.T) {
 	s := newScene(t)
 	s.Policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // Both jobs may move.
 	worker := s.Register(t, "a", drain)
 	s.place(t, "stays", worker)
+	s.place(t, "deleted", worker)
 	s.place(t, "goes", worker)
 	s.differ(t, "stays")
-	s.room.lacks = map[string]string{"stays": "lacks room"}
+	s.differ(t, "deleted")
+	s.room.lacks = map[string]string{"stays": "lacks room", "deleted": "lacks room"}
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "there is room for it", "goes Drained")
-	if !record.HasNoRoomElsewhere(s.Dispatch(t, "stays")) {
-		t.Fatal("nothing is said of the job that stays")
+	for _, name := range []string{"stays", "deleted"} {
+		if !record.HasNoRoomElsewhere(s.Dispatch(t, name)) {
+			t.Fatalf("nothing is said of job %s, which has no room elsewhere", name)
+		}
 	}
+	deleted := s.Dispatch(t, "deleted")
+	deleted.Finalizers = []string{v1alpha1.FinalizerCopy} // Its worker still has the copy.
+	check.Must(t, s.Hub.Admin.Update(t.Context(), deleted))
+	check.Must(t, s.Hub.Admin.Delete(t.Context(), deleted))
+	deleted = s.Dispatch(t, "deleted")
 	s.ChangeWorker(t, worker, undrain)
 	s.restart()
 	s.room.lacks = nil
@@ -250,6 +260,7 @@ func TestDrainIsTakenBack(t *testing.T) {
 	s.wantEvicted(t, "it was begun", "goes Drained")
 	check.Equal(t, nil, meta.FindStatusCondition(s.Dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting),
 		"the condition")
+	check.Equal(t, deleted.ResourceVersion, s.Dispatch(t, "deleted").ResourceVersion, "the version of the Dispatch that is being deleted")
 }
 
 // The controller does not move jobs off a worker that does not answer: that is for failover.
