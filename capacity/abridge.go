@@ -7,28 +7,34 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity/devices"
 )
 
 // ReportLimit is how many bytes of JSON a CapacityReport may have. etcd takes 1.5 MiB, metadata included.
 const ReportLimit = 1_000_000
 
-// abridgements make a snapshot smaller, in this order: the first one loses least. None of them makes more seem free.
+// abridgements make a snapshot smaller, in this order: the first one loses least. None of them makes more devices or
+// amounts seem free.
 var abridgements = []struct {
+	// name is empty if the snapshot says itself what is left out.
 	name v1alpha1.Abridgement
 	by   func(*Snapshot) *Snapshot
 	// quota: it is of no use if no quota is counted.
 	quota bool
 }{
+	{"", withoutClaims, false},
 	{v1alpha1.AbridgedFinishedGangs, withoutFinishedGangs, false},
 	{v1alpha1.AbridgedNodeLabels, withoutNodeLabels, false},
 	{v1alpha1.AbridgedGangs, withoutGangsOnNodes, false},
 	{v1alpha1.AbridgedAmounts, withMostUsed, false},
 	{v1alpha1.AbridgedWorkloads, withoutWorkloads, true},
-	{v1alpha1.AbridgedNodes, func(s *Snapshot) *Snapshot { return &Snapshot{Quota: s.Quota} }, false},
+	{v1alpha1.AbridgedNodes, func(s *Snapshot) *Snapshot { return &Snapshot{Quota: s.Quota, Uncounted: s.Uncounted} }, false},
 	{v1alpha1.AbridgedQuota, withoutQuota, true},
 }
 
@@ -49,16 +55,57 @@ func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 			break
 		}
 		s = step.by(s)
-		abridged = append(abridged, step.name)
+		if step.name != "" {
+			abridged = append(abridged, step.name)
+		}
 		report = newReport(s)
 		report.Abridged = abridged
 	}
 	return report, nil
 }
 
+// withoutClaims leaves out kinds of claims, and says so.
+func withoutClaims(s *Snapshot) *Snapshot {
+	hasClaims := func(n *NodeState) bool {
+		for name := range n.Allocatable {
+			if v1alpha1.IsDeviceClaim(name) {
+				return true
+			}
+		}
+		return false
+	}
+	if !slices.ContainsFunc(s.Nodes, hasClaims) {
+		return s
+	}
+	abridged := *s
+	abridged.Nodes = make([]*NodeState, len(s.Nodes))
+	for i, node := range s.Nodes {
+		abridged.Nodes[i] = node.WithoutClaims()
+	}
+	const why = "kinds of claims are not counted: the CapacityReport has no room for them"
+	abridged.Uncounted = append([]string{why}, s.Uncounted[:min(len(s.Uncounted), devices.MaxFaults-1)]...)
+	return &abridged
+}
+
+// WithoutClaims returns the node without the kinds of claims that are counted. Their names are long, and they make kinds of
+// nodes that are alike otherwise.
+func (n *NodeState) WithoutClaims() *NodeState {
+	without := func(amounts Resources) Resources {
+		left := maps.Clone(amounts)
+		maps.DeleteFunc(left, func(name corev1.ResourceName, _ int64) bool { return v1alpha1.IsDeviceClaim(name) })
+		return left
+	}
+	shown := *n
+	shown.Allocatable, shown.Used, shown.Gangs = without(n.Allocatable), without(n.Used), maps.Clone(n.Gangs)
+	for gang, used := range shown.Gangs {
+		shown.Gangs[gang] = without(used)
+	}
+	return &shown
+}
+
 // withoutFinishedGangs leaves out gangs without bound pods.
 func withoutFinishedGangs(s *Snapshot) *Snapshot {
-	abridged := &Snapshot{Nodes: s.Nodes, Quota: s.Quota, Gangs: map[types.NamespacedName]map[string]GangPods{}}
+	abridged := &Snapshot{Nodes: s.Nodes, Quota: s.Quota, Uncounted: s.Uncounted, Gangs: map[types.NamespacedName]map[string]GangPods{}}
 	for key, jobs := range s.Gangs {
 		for _, pods := range jobs {
 			if pods.Bound > 0 {
@@ -137,7 +184,7 @@ func largest(a, b Resources) Resources {
 
 // eachNode returns a snapshot with changed copies of the nodes.
 func eachNode(s *Snapshot, change func(*NodeState)) *Snapshot {
-	abridged := &Snapshot{Gangs: s.Gangs, Quota: s.Quota, Nodes: make([]*NodeState, len(s.Nodes))}
+	abridged := &Snapshot{Gangs: s.Gangs, Quota: s.Quota, Uncounted: s.Uncounted, Nodes: make([]*NodeState, len(s.Nodes))}
 	for i, node := range s.Nodes {
 		changed := *node
 		change(&changed)

@@ -90,10 +90,9 @@ func (t *Tally) SetKubernetes(gitVersion string) {
 	t.countDevices(func(c *devices.Counter) { c.SetImplicit(err == nil && release.AtLeast(implicitSince)) })
 }
 
-// SetTaintRulesUnread says why nobody gives the Tally the events of TaintRules although the worker serves them.
-// Uncounted has the text.
-func (t *Tally) SetTaintRulesUnread(why string) {
-	t.countDevices(func(c *devices.Counter) { c.SetRulesUnread(why) })
+// SetUnread says why nobody gives the Tally the events of a resource although the worker serves it. Uncounted has the text.
+func (t *Tally) SetUnread(resource, why string) {
+	t.countDevices(func(c *devices.Counter) { c.SetUnread(resource, why) })
 }
 
 // Uncounted is Snapshot.Uncounted.

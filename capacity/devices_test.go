@@ -4,7 +4,9 @@
 package capacity_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,8 +201,24 @@ func TestClaimsOfNodes(t *testing.T) {
 	const counted = "a true 2 1 1 b true 0 0 0"
 	expect("the tally", tally.Snapshot(), counted)
 	expect("the report", reported(), counted)
+	limit := size(t, tally.Snapshot(), capacity.ReportLimit)
+	small, err := capacity.NewReport(tally.Snapshot(), limit-1)
+	check.Must(t, err)
+	check.Equal(t, "[kinds of claims are not counted: the CapacityReport has no room for them] []",
+		fmt.Sprint(small.Uncounted, small.Abridged), "what a report that is too large leaves out first")
+	check.Equal(t, false, slices.ContainsFunc(small.Resources, v1alpha1.IsDeviceClaim), "it has kinds of claims: %v", small.Resources)
 	tally.DeviceHandler().OnDelete(template)
 	const gone = "a false 0 0 0 b false 0 0 0"
 	expect("the tally without the template", tally.Snapshot(), gone)
 	expect("the report without the template", reported(), gone)
+}
+
+// size returns how many bytes a report has.
+func size(t *testing.T, snapshot *capacity.Snapshot, limit int) int {
+	t.Helper()
+	report, err := capacity.NewReport(snapshot, limit)
+	check.Must(t, err)
+	data, err := json.Marshal(report)
+	check.Must(t, err)
+	return len(data)
 }

@@ -140,7 +140,7 @@ func TestReportNeverPromisesMore(t *testing.T) {
 		}
 	}
 	for _, step := range abridgements {
-		if !seen[step.name] {
+		if step.name != "" && !seen[step.name] {
 			t.Errorf("%s was never needed: the test is too easy", step.name)
 		}
 	}

@@ -159,7 +159,8 @@ func (t *Tally) setNode(n *corev1.Node) {
 		Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Schedulable: ready(n) && !n.Spec.Unschedulable,
 		Allocatable: resourcesOf(n.Status.Allocatable), Count: 1,
 	}
-	t.countDevices(func(c *devices.Counter) { c.SetNode(n.Name, n.Labels) })
+	// Devices come after the node: they may take a while.
+	defer t.countDevices(func(c *devices.Counter) { c.SetNode(n.Name, n.Labels) })
 	t.update(func() bool {
 		known := t.nodeLocked(n.Name)
 		if known.exists && equality.Semantic.DeepEqual(known.state, state) {
@@ -174,7 +175,7 @@ func (t *Tally) setNode(n *corev1.Node) {
 }
 
 func (t *Tally) deleteNode(name string) {
-	t.countDevices(func(c *devices.Counter) { c.DeleteNode(name) })
+	defer t.countDevices(func(c *devices.Counter) { c.DeleteNode(name) })
 	t.update(func() bool {
 		known, ok := t.locked.nodes[name]
 		if !ok || !known.exists {

@@ -368,7 +368,7 @@ func (p *placement) clone(amounts []int64) []int64 {
 func (p *placement) share(free []int64) float64 {
 	var share float64
 	for col, amount := range free {
-		if amount > 0 && p.nodes.names[col] != corev1.ResourcePods && !hostports.Is(p.nodes.names[col]) {
+		if name := p.nodes.names[col]; amount > 0 && name != corev1.ResourcePods && !hostports.Is(name) && !v1alpha1.IsDeviceClaim(name) {
 			share += float64(amount) / float64(p.nodes.largest[col])
 		}
 	}

@@ -85,7 +85,7 @@ func TestNoTaintRules(t *testing.T) {
 	slices.Sort(paths)
 	check.Diff(t, []string{
 		"/apis/resource.k8s.io", "/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/resourceclaims",
-		"/apis/resource.k8s.io/v1/resourceslices",
+		"/apis/resource.k8s.io/v1/resourceclaimtemplates", "/apis/resource.k8s.io/v1/resourceslices",
 	}, paths, "what the worker is asked for")
 }
 

@@ -28,65 +28,102 @@ var features = structured.Features{
 	PartitionableDevices: true, PrioritizedList: true,
 }
 
-// Count counts the nodes that may have changed since the last Count. A node without devices is nil.
+// Count counts the nodes that may have changed since the last Count. A node without devices is nil. What it has no time
+// for, the next Count counts.
 func (c *Counter) Count(ctx context.Context) map[string]*Node {
+	if isReached := len(c.reached) > 0; isReached != c.isReached {
+		c.isReached = isReached
+		c.rename() // Kinds are counted, or not.
+	}
 	if len(c.changed) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	counted := make(map[string]*Node, len(c.changed))
+	places := make([]*place, 0, len(c.changed))
+	forClasses, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for name := range c.changed {
-		counted[name] = c.count(ctx, name)
+		delete(c.faulty, name)
+		if counted[name] = nil; c.nodes[name] != nil {
+			p := c.place(name)
+			p.countClasses(forClasses)
+			counted[name] = p.counted
+			places = append(places, p)
+		}
 	}
 	clear(c.changed)
+	// Kinds come last, and have a time of their own: what users write must not keep classes from being counted.
+	forKinds, cancel := context.WithTimeout(ctx, kindsPatience)
+	defer cancel()
+	names := c.Kinds()
+	for _, p := range places {
+		p.countKinds(forKinds, names)
+		if p.late {
+			c.changed[p.on.Name] = true
+		}
+	}
 	return counted
 }
 
-// count counts one node.
-func (c *Counter) count(ctx context.Context, name string) *Node {
-	delete(c.faulty, name)
-	n := c.nodes[name]
-	if n == nil {
-		return nil
+// place is a node while a Counter counts its devices.
+type place struct {
+	*node
+	counter   *Counter
+	counted   *Node
+	on        *corev1.Node
+	published []*resourceapi.ResourceSlice
+	held      []*claim
+	// isSimple: each device serves one claim.
+	isSimple bool
+	// late: there was no time for something.
+	late bool
+}
+
+func (c *Counter) place(name string) *place {
+	p := &place{
+		node: c.nodes[name], counter: c, on: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels[name]}},
+		counted: &Node{Total: Amounts{}, Used: Amounts{}, Pods: map[types.NamespacedName]Amounts{}},
 	}
-	if n.classes == nil {
-		n.classes = map[string]devicesOf{}
+	p.published, p.held = c.on(p.node)
+	p.isSimple = isSimple(p.published)
+	return p
+}
+
+// countClasses counts the devices of each class.
+func (p *place) countClasses(ctx context.Context) {
+	c := p.counter
+	if p.classes == nil {
+		p.classes = map[string]devicesOf{}
 	}
-	on := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels[name]}}
-	published, held := c.on(n)
-	simple := isSimple(published)
 	ask := func(class string, held []*claim) devicesOf {
-		return c.allocator.all(ctx, question{
-			on: on, claim: c.allocator.device, classes: single{c.classes[class]}, published: published, held: held,
+		found := c.allocator.all(ctx, question{
+			on: p.on, claim: c.allocator.device, classes: single{c.classes[class]}, published: p.published, held: held,
 			most: maxDevices, steps: maxSteps,
 		})
+		p.late = p.late || found.late
+		return found
 	}
-	counted := &Node{Total: Amounts{}, Used: Amounts{}, Pods: map[types.NamespacedName]Amounts{}}
 	for class, names := range c.classNames() {
-		found, known := n.classes[class]
-		if !known {
+		found, known := p.classes[class]
+		if !known || found.late {
 			found = ask(class, nil)
-			n.classes[class] = found
+			p.classes[class] = found
 		}
 		if found.fault != "" {
-			c.faulty[name] = true
+			c.faulty[p.on.Name] = true
 		}
-		counted.set(names, found.total, held, func(held []*claim) int64 {
-			if simple {
+		p.counted.set(names, found.total, p.held, func(held []*claim) int64 {
+			if p.isSimple {
 				return found.among(held)
 			}
 			return found.total - min(found.total, ask(class, held).total)
 		})
 	}
-	p := place{node: n, counter: c, on: on, published: published, held: held, isSimple: simple}
-	p.countKinds(ctx, counted)
-	return counted
 }
 
 // set sets what the node has of a class, and what claims have of it, under all names of the class.
 func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, used func([]*claim) int64) {
-	all := int64(0)
+	all, left := int64(0), slices.Clone(held)
 	if total > 0 {
 		all = used(held)
 	}
@@ -99,14 +136,18 @@ func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, used
 	if all == 0 {
 		return
 	}
+	// One pod after the other leaves, so that the shares add up to what all of them have: two pods can keep a third from
+	// fitting though each of them alone does not.
 	pods := map[types.NamespacedName]bool{}
 	for _, h := range held {
 		if h.pod.Name == "" || pods[h.pod] {
 			continue
 		}
 		pods[h.pod] = true
-		share := all - used(slices.DeleteFunc(slices.Clone(held), func(other *claim) bool { return other.pod == h.pod }))
-		if share <= 0 {
+		left = slices.DeleteFunc(left, func(other *claim) bool { return other.pod == h.pod })
+		rest := min(all, used(left))
+		share := all - rest
+		if all = rest; share == 0 {
 			continue
 		}
 		if n.Pods[h.pod] == nil {
@@ -236,7 +277,7 @@ type question struct {
 // all takes one claim after the other, until there is no room for another one.
 func (a *allocator) all(ctx context.Context, q question) devicesOf {
 	if a.expressions == nil { // Most workers have no devices.
-		a.expressions = cel.NewCache(2*maxClasses, cel.Features{EnableConsumableCapacity: true})
+		a.expressions = cel.NewCache(2*maxClasses+maxKinds*maxSelectors, cel.Features{EnableConsumableCapacity: true})
 	}
 	found := devicesOf{ids: map[structured.DeviceID]bool{}}
 	steps := &limited{Context: ctx, left: q.steps, most: q.steps}
@@ -251,7 +292,7 @@ func (a *allocator) all(ctx context.Context, q question) devicesOf {
 			return found
 		}
 		if err != nil {
-			return devicesOf{fault: strings.ToValidUTF8(err.Error(), ""), slow: steps.left < 0 || ctx.Err() != nil}
+			return devicesOf{fault: strings.ToValidUTF8(err.Error(), ""), slow: steps.left < 0, late: ctx.Err() != nil}
 		}
 		if len(allocated) == 0 {
 			return found

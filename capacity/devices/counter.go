@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
 
@@ -47,9 +48,12 @@ const (
 	// chooses how many it needs, so it is less than maxSteps. A kind that has needed more mostSlow times is not
 	// counted any more, until its templates are gone.
 	maxKindSteps = 10_000
-	mostSlow     = 8
-	// kindPatience is the same in time, against selectors that take long themselves.
-	kindPatience = time.Second
+	mostSlow     = 4
+	// kindPatience is the same in time, against selectors that take long themselves. maxSelectors are how many a kind may
+	// have, because the allocator evaluates many of them in one step. kindsPatience is how long all kinds have in one Count.
+	kindPatience  = time.Second
+	maxSelectors  = 16
+	kindsPatience = 2 * time.Second
 	// patience is how long one Count may take. What is not counted then is unknown.
 	patience = 10 * time.Second
 )
@@ -64,8 +68,8 @@ type Counter struct {
 	claims  map[types.NamespacedName]*claim
 	nodes   map[string]*node
 	rules   map[string]*rule
-	// rulesUnread is why there are no rules. Empty: they are all here, or the worker has none.
-	rulesUnread string
+	// unread says, by resource, why there is nothing of it though the worker may have some.
+	unread map[string]string
 	// kinds are the kinds of claims by NameOfClaim. templates has the kind of each template that has one.
 	kinds     map[corev1.ResourceName]*kind
 	templates map[types.NamespacedName]corev1.ResourceName
@@ -76,6 +80,8 @@ type Counter struct {
 	// belong to exactly one node.
 	faulty  map[string]bool
 	reached map[poolID]int
+	// isReached: the last Count found something in reached.
+	isReached bool
 	// changed are the nodes that the next Count counts.
 	changed map[string]bool
 	// names is the result of classNames. nil: a class has changed.
@@ -115,9 +121,9 @@ type devicesOf struct {
 	ids map[structured.DeviceID]bool
 	// total is more than the length of ids if devices have shares, and less for claims of several devices.
 	total int64
-	// fault says why nobody knows. slow: it takes too long to know.
-	fault string
-	slow  bool
+	// fault says why nobody knows. slow: it takes too many steps to know. late: the time for everything was over.
+	fault      string
+	slow, late bool
 }
 
 // NewCounter returns a Counter of a worker without devices.
@@ -126,7 +132,7 @@ func NewCounter() *Counter {
 		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
 		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
 		kinds: map[corev1.ResourceName]*kind{}, templates: map[types.NamespacedName]corev1.ResourceName{},
-		nodes: map[string]*node{}, rules: map[string]*rule{}, labels: map[string]map[string]string{},
+		nodes: map[string]*node{}, rules: map[string]*rule{}, unread: map[string]string{}, labels: map[string]map[string]string{},
 		selecting: map[string]*resourceapi.ResourceSlice{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
 	}
 }
@@ -174,8 +180,8 @@ func (c *Counter) rename() {
 // SetClaim takes a ResourceClaim. The Counter keeps its allocation: do not change it.
 func (c *Counter) SetClaim(object *resourceapi.ResourceClaim) {
 	key := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
-	c.DeleteClaim(key)
 	if object.Status.Allocation == nil {
+		c.DeleteClaim(key)
 		return
 	}
 	held := &claim{results: object.Status.Allocation.Devices.Results}
@@ -184,6 +190,10 @@ func (c *Counter) SetClaim(object *resourceapi.ResourceClaim) {
 			held.pod = types.NamespacedName{Namespace: object.Namespace, Name: owner.Name}
 		}
 	}
+	if before := c.claims[key]; before != nil && before.pod == held.pod && equality.Semantic.DeepEqual(before.results, held.results) {
+		return // Only who may use it has changed.
+	}
+	c.DeleteClaim(key)
 	c.claims[key] = held
 	for _, id := range held.pools() {
 		c.pool(id).claims[key] = held
@@ -286,7 +296,8 @@ const (
 
 // Faults says what the Counter does not count, and why, sorted.
 func (c *Counter) Faults() []string {
-	faults := map[string]bool{}
+	faults, ofKinds := map[string]bool{}, map[corev1.ResourceName]string{}
+	nodes := map[corev1.ResourceName]int{}
 	for id := range c.reached {
 		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: not exactly one node reaches them", id.name, id.driver)] = true
 	}
@@ -298,7 +309,8 @@ func (c *Counter) Faults() []string {
 		}
 		for kind, found := range c.nodes[name].kinds {
 			if found.fault != "" {
-				faults[fmt.Sprintf("claims are not counted on node %s: %s: %s", name, found.fault, v1alpha1.WordsOfDeviceClaim(kind))] = true
+				nodes[kind]++
+				ofKinds[kind] = max(ofKinds[kind], found.fault)
 			}
 		}
 	}
@@ -313,13 +325,19 @@ func (c *Counter) Faults() []string {
 			faults[r.fault] = true
 		}
 	}
-	if c.rulesUnread != "" {
-		faults[c.rulesUnread] = true
+	for _, why := range c.unread {
+		faults[why] = true
+	}
+	if len(c.reached) > 0 && len(c.kinds) > 0 {
+		faults["claims with selectors, constraints or choices are not counted: several nodes reach devices"] = true
 	}
 	if extra := len(c.classes) - maxClasses; extra > 0 {
 		faults[fmt.Sprintf("%d DeviceClasses are not counted: there are more than %d", extra, maxClasses)] = true
 	}
 	sorted := slices.Sorted(maps.Keys(faults))
+	for _, kind := range slices.Sorted(maps.Keys(ofKinds)) { // Last: users write them, and there is no room for all.
+		sorted = append(sorted, fmt.Sprintf("claims are not counted on %d nodes: %s: %s", nodes[kind], ofKinds[kind], v1alpha1.WordsOfDeviceClaim(kind)))
+	}
 	sorted = sorted[:min(len(sorted), MaxFaults)]
 	for i, text := range sorted {
 		sorted[i] = strings.ToValidUTF8(text[:min(len(text), MaxFault)], "")

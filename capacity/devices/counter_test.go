@@ -341,9 +341,9 @@ func TestRuleChanges(t *testing.T) {
 	expect("no rule is left", 2, 4, 1)
 	check.Equal(t, 1, len(published.Spec.Devices[0].Taints)+len(published.Spec.Devices[1].Taints), "taints of what the driver has published")
 
-	c.SetRulesUnread("nobody may read them")
+	c.SetUnread("rules", "nobody may read them")
 	check.Diff(t, []string{"nobody may read them"}, c.Faults(), "faults")
-	c.SetRulesUnread("")
+	c.SetUnread("rules", "")
 	check.Equal(t, 0, len(c.Faults()), "faults when they can be read")
 }
 

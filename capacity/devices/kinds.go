@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,6 +19,9 @@ import (
 // anyOrder is what Faults says of schedulers before Kubernetes 1.36, which take the pools of a node in any order.
 const anyOrder = "claims with selectors, constraints or choices are counted as Kubernetes 1.36 hands devices out; this scheduler is " +
 	"older, so on nodes with several pools the number is the most that may fit"
+
+// tooSlow is the fault of a kind whose number nobody knows in time.
+const tooSlow = "it takes too long to know"
 
 // kind is claims of equal requests and constraints. They fit on the same nodes.
 type kind struct {
@@ -74,12 +78,17 @@ func (c *Counter) DeleteTemplate(key types.NamespacedName) {
 	delete(c.kinds, name)
 	for _, n := range c.nodes {
 		delete(n.kinds, name)
+		n.requests = nil // Other kinds may share some, and count them again.
 	}
 	c.rename()
 }
 
-// Kinds returns the names of the claims that are counted, sorted.
+// Kinds returns the names of the claims that are counted, sorted. There are none while several nodes reach a pool: a claim
+// may have a device of that pool, and it counts on no node.
 func (c *Counter) Kinds() []corev1.ResourceName {
+	if len(c.reached) > 0 {
+		return nil
+	}
 	sorted := slices.Sorted(maps.Keys(c.kinds))
 	return sorted[:min(len(sorted), maxKinds)]
 }
@@ -88,16 +97,21 @@ func kindOf(devices *resourceapi.DeviceClaim) *kind {
 	k := &kind{
 		templates: map[types.NamespacedName]bool{}, claim: claimOf(*devices), classes: map[string]bool{}, whole: len(devices.Constraints) == 0,
 	}
+	selectors := 0
 	for i := range devices.Requests {
 		least := int64(0)
 		for at, choice := range exactlyOf(&devices.Requests[i]) {
 			k.classes[choice.DeviceClassName] = true
+			selectors += len(choice.Selectors)
 			if count := leastOf(choice.AllocationMode, choice.Count); at == 0 || count < least {
 				least = count
 			}
 		}
 		k.least += least
 		k.add(devices.Requests[i].Exactly)
+	}
+	if selectors > maxSelectors {
+		k.slow = mostSlow
 	}
 	k.whole = k.whole && len(k.requests) == 1
 	return k
@@ -126,21 +140,10 @@ func (k *kind) add(r *resourceapi.ExactDeviceRequest) {
 	k.requests[at].count += leastOf(r.AllocationMode, r.Count)
 }
 
-// place is a node while a Counter counts its devices.
-type place struct {
-	*node
-	counter   *Counter
-	on        *corev1.Node
-	published []*resourceapi.ResourceSlice
-	held      []*claim
-	// isSimple: each device serves one claim.
-	isSimple bool
-}
-
-// countKinds counts the claims of each kind. Where nobody knows whether they fit, they are as many as can be counted.
-func (p *place) countKinds(ctx context.Context, counted *Node) {
+// countKinds counts the claims of these kinds. Where nobody knows whether they fit, they are as many as can be counted.
+func (p *place) countKinds(ctx context.Context, names []corev1.ResourceName) {
 	c := p.counter
-	for _, name := range c.Kinds() {
+	for _, name := range names {
 		k := c.kinds[name]
 		if p.kinds == nil {
 			p.kinds = map[corev1.ResourceName]devicesOf{}
@@ -158,8 +161,9 @@ func (p *place) countKinds(ctx context.Context, counted *Node) {
 			c.faulty[p.on.Name] = true
 			free.total, total = maxDevices, maxDevices
 		}
+		p.late = p.late || empty.late || free.late
 		p.kinds[name] = empty
-		counted.set([]corev1.ResourceName{name}, total, p.held, func(held []*claim) int64 {
+		p.counted.set([]corev1.ResourceName{name}, total, p.held, func(held []*claim) int64 {
 			switch {
 			case len(held) == len(p.held):
 				return total - free.total
@@ -186,13 +190,22 @@ func (p *place) fitting(ctx context.Context, k *kind, held []*claim) devicesOf {
 	if k.least > resourceapi.AllocationResultsMaxSize {
 		return devicesOf{} // The scheduler refuses it.
 	}
-	asked, cancel := context.WithTimeout(ctx, kindPatience)
-	defer cancel()
-	most := p.mostBy(asked, k, held)
 	switch {
 	case k.slow >= mostSlow:
-		return devicesOf{fault: "it takes too long to know"}
-	case most == 0 || k.whole && p.isSimple && most < maxDevices:
+		return devicesOf{fault: tooSlow}
+	case ctx.Err() != nil:
+		return devicesOf{fault: tooSlow, late: true}
+	}
+	asked, cancel := context.WithTimeout(ctx, kindPatience)
+	defer cancel()
+	began, isSlow := time.Now(), false
+	defer func() {
+		if isSlow || time.Since(began) >= kindPatience {
+			k.slow++
+		}
+	}()
+	most := p.mostBy(asked, k, held)
+	if most == 0 || k.whole && p.isSimple && most < maxDevices {
 		return devicesOf{total: most}
 	}
 	q := question{
@@ -203,9 +216,7 @@ func (p *place) fitting(ctx context.Context, k *kind, held []*claim) devicesOf {
 		q.most = 1 // Whether there is room for one does not depend on the order of the pools.
 	}
 	found := c.allocator.all(asked, q)
-	if found.slow && ctx.Err() == nil {
-		k.slow++
-	}
+	isSlow = found.slow
 	if inAnyOrder && found.total == 1 {
 		found.total = most
 	}
@@ -229,7 +240,9 @@ func (p *place) mostBy(ctx context.Context, k *kind, held []*claim) int64 {
 			if p.requests == nil {
 				p.requests = map[string]devicesOf{}
 			}
-			p.requests[r.key] = found
+			if !found.late {
+				p.requests[r.key] = found
+			}
 		}
 		if found.fault == "" {
 			most = min(most, (found.total-found.among(held))/r.count)

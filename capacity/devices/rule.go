@@ -45,9 +45,13 @@ func (c *Counter) DeleteRule(name string) {
 	}
 }
 
-// SetRulesUnread says why the Counter gets no DeviceTaintRules although the worker has some, as one of the Faults. An empty
+// SetUnread says why the Counter gets none of a resource although the worker may have some, as one of the Faults. An empty
 // text takes that back.
-func (c *Counter) SetRulesUnread(why string) { c.rulesUnread = why }
+func (c *Counter) SetUnread(resource, why string) {
+	if delete(c.unread, resource); why != "" {
+		c.unread[resource] = why
+	}
+}
 
 // ruled makes the next Count count the nodes with devices to which rules apply that have changed.
 func (c *Counter) ruled(changed ...*rule) {

@@ -63,6 +63,9 @@ func workerValue(w *dispatch.Worker, table accelerators.Table) map[string]any {
 	var gpus, freeGPUs float64
 	allocatable, present := make(map[string]float64, len(w.Allocatable)), w.Nodes.Present()
 	for name, amount := range w.Allocatable {
+		if v1alpha1.IsDeviceClaim(name) { // No policy knows its name.
+			continue
+		}
 		allocatable[string(name)] = value(name, amount)
 		free[string(name)] = value(name, present.Free(name))
 		if accelerators.UnitIn(table, name, w.Allocatable) == accelerators.Device {

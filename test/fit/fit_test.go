@@ -221,7 +221,7 @@ func (s *scene) fit(t *testing.T, g *gang) (shortfall *dispatch.Shortfall, hasKi
 	for name := range podSet.Requests {
 		hasKind = hasKind || v1alpha1.IsDeviceClaim(name)
 	}
-	isKnown = !hasKind || !slices.ContainsFunc(uncounted, func(text string) bool { return strings.HasPrefix(text, "claims are not counted on node") })
+	isKnown = !hasKind || !slices.ContainsFunc(uncounted, func(text string) bool { return strings.HasPrefix(text, "claims are not counted on ") })
 	return nodes.Fit([]v1alpha1.PodSet{podSet}), hasKind, isKnown
 }
 

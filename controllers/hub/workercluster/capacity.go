@@ -45,7 +45,7 @@ func capacityOf(snapshot *capacity.Snapshot, table accelerators.Table) ([]v1alph
 		if !node.Schedulable {
 			continue
 		}
-		node = withoutClaims(node)
+		node = node.WithoutClaims() // Nobody wants to see the kinds of nodes that they make.
 		nodes = append(nodes, node)
 		for name, amount := range node.Allocatable {
 			if accelerators.UnitIn(table, name, node.Allocatable) == accelerators.Device {
@@ -55,16 +55,6 @@ func capacityOf(snapshot *capacity.Snapshot, table accelerators.Table) ([]v1alph
 		}
 	}
 	return withinLimit(nodeGroups(nodes, table)), fmt.Sprintf("%d/%d", free, total)
-}
-
-// withoutClaims returns a node without the kinds of claims that are counted. They make kinds of nodes that nobody wants to
-// see, and their names are long.
-func withoutClaims(node *capacity.NodeState) *capacity.NodeState {
-	isClaim := func(name corev1.ResourceName, _ int64) bool { return v1alpha1.IsDeviceClaim(name) }
-	shown := *node
-	shown.Allocatable = maps.Clone(node.Allocatable)
-	maps.DeleteFunc(shown.Allocatable, isClaim)
-	return &shown
 }
 
 // expandableOf says how many nodes the worker has of each item of spec.expandable.

@@ -71,7 +71,7 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 		w.mark(t, round)
 		awaitMark(t, counted, round)
 		awaitMark(t, reported, round)
-		want, got := awaitDevices(t, counted, int64(4-round)), awaitDevices(t, reported, int64(4-round))
+		want, got := awaitDevices(t, counted, int64(4-round), int64(4-round)/2), awaitDevices(t, reported, int64(4-round), int64(4-round)/2)
 		check.Diff(t, grouped(want), grouped(got), fmt.Sprintf("round %d: nodes: -counted +reported", round))
 		check.Diff(t, want.Gangs, got.Gangs, fmt.Sprintf("round %d: gangs: -counted +reported", round))
 		check.Diff(t, usesOf(want), usesOf(got), fmt.Sprintf("round %d: what gangs use: -counted +reported", round))
@@ -81,17 +81,17 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	}
 	check.Must(t, w.cluster.Apply(t.Context(), `{apiVersion: resource.k8s.io/v1beta2, kind: DeviceTaintRule, metadata: {name: burnt}, spec: {
 		deviceSelector: {driver: npu.example.com, device: b}, taint: {key: burnt, effect: NoExecute}}}`))
-	awaitDevices(t, counted, 2)
-	awaitDevices(t, reported, 2)
+	awaitDevices(t, counted, 2, 1)
+	awaitDevices(t, reported, 2, 1)
 	_, err := w.cluster.Kubectl(t.Context(), "delete", "devicetaintrule", "burnt")
 	check.Must(t, err)
-	awaitDevices(t, counted, 3)
-	awaitDevices(t, reported, 3)
+	awaitDevices(t, counted, 3, 1)
+	awaitDevices(t, reported, 3, 1)
 }
 
-// TestAgentWithoutTaintRules: an agent that may not read DeviceTaintRules reports devices all the same, and says so to
-// hubs.
-func TestAgentWithoutTaintRules(t *testing.T) {
+// TestAgentWithoutNewRights: an agent that may not read DeviceTaintRules and ResourceClaimTemplates reports devices all the
+// same, and says so to hubs.
+func TestAgentWithoutNewRights(t *testing.T) {
 	w := newWorld(t)
 	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	read := []string{"get", "list", "watch"}
@@ -104,7 +104,8 @@ func TestAgentWithoutTaintRules(t *testing.T) {
 	w.runReporterAs(t, agent.Config, capacityreport.Options{})
 	reported := w.connect(t, v1alpha1.CapacityFromReport)
 	await(t, reported, capacity.Known, "the agent may not watch devicetaintrules.resource.k8s.io: grant it with kubectl apply -k config/worker-agent")
-	awaitDevices(t, reported, 4)
+	await(t, reported, capacity.Known, "the agent may not watch resourceclaimtemplates.resource.k8s.io: grant it with kubectl apply -k config/worker-agent")
+	awaitDevices(t, reported, 4, 0)
 }
 
 // TestWrites: the report is written when its content changes, at most once a second, and is renewed in time.
@@ -264,7 +265,7 @@ func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snaps
 
 // awaitDevices waits until the nodes have a number of devices, and room for claims of two. They come by other watches than
 // the mark.
-func awaitDevices(t *testing.T, cluster *remote.Cluster, count int64) (snapshot *capacity.Snapshot) {
+func awaitDevices(t *testing.T, cluster *remote.Cluster, count, claims int64) (snapshot *capacity.Snapshot) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() (all [2]int64) {
 		snapshot = cluster.Inventory().Snapshot()
@@ -277,7 +278,7 @@ func awaitDevices(t *testing.T, cluster *remote.Cluster, count int64) (snapshot 
 			}
 		}
 		return all
-	}, patience, tick).Should(gomega.Equal([2]int64{count, count / 2}))
+	}, patience, tick).Should(gomega.Equal([2]int64{count, claims}))
 	return snapshot
 }
 

@@ -202,12 +202,13 @@ func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capa
 		switch {
 		case err != nil:
 			r.log.Info("DeviceTaintRules are not applied to the devices that are reported", "reason", err.Error())
-			tally.SetTaintRulesUnread(fmt.Sprintf("devices count also where a DeviceTaintRule keeps jobs off: %v", err))
+			tally.SetUnread(capacity.TaintRules, fmt.Sprintf("devices count also where a DeviceTaintRule keeps jobs off: %v", err))
 		case version != "":
 			sources = append(sources, source{capacity.NewTaintRule(version), tally.DeviceHandler()})
 		}
 		if err := r.readable(ctx, capacity.TemplateKind); err != nil {
 			r.log.Info("Claims count with the number of devices that they need at the least", "reason", err.Error())
+			tally.SetUnread(capacity.TemplateKind.Resource, fmt.Sprintf("claims count with the number of devices that they need at the least: %v", err))
 		} else {
 			sources = append(sources, source{capacity.TemplateKind.New(), tally.DeviceHandler()})
 		}
