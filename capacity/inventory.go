@@ -52,7 +52,7 @@ type Snapshot struct {
 	Gangs map[types.NamespacedName]map[string]GangPods
 	// Quota is what Kueue lets jobs use. Nil: it is not counted, or not known yet.
 	Quota *v1alpha1.KueueQuota
-	// Uncounted says which devices do not count, and why, sorted, in at most ten texts.
+	// Uncounted says which devices do not count, and why, in at most ten texts.
 	Uncounted []string
 	// Abridged is what a report leaves out because it would be too large.
 	Abridged []v1alpha1.Abridgement

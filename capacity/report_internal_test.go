@@ -123,7 +123,7 @@ func TestReportNeverPromisesMore(t *testing.T) {
 		abridged, err := snapshotOf(report)
 		must(t, err)
 		data, _ = json.Marshal(report)
-		if all := len(abridgements); len(data) > limit && len(report.Abridged) < all {
+		if all := len(abridgements) - 1; len(data) > limit && len(report.Abridged) < all {
 			t.Fatalf("seed %d: %d bytes of %d, with %v", seed, len(data), limit, report.Abridged)
 		}
 		for key, jobs := range abridged.Gangs {

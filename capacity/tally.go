@@ -159,10 +159,10 @@ func (t *Tally) setNode(n *corev1.Node) {
 		Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Schedulable: ready(n) && !n.Spec.Unschedulable,
 		Allocatable: resourcesOf(n.Status.Allocatable), Count: 1,
 	}
-	// Devices come after the node: they may take a while.
-	defer t.countDevices(func(c *devices.Counter) { c.SetNode(n.Name, n.Labels) })
+	labelled := false
 	t.update(func() bool {
 		known := t.nodeLocked(n.Name)
+		labelled = !known.exists || !maps.Equal(known.state.Labels, state.Labels)
 		if known.exists && equality.Semantic.DeepEqual(known.state, state) {
 			return false
 		}
@@ -172,6 +172,9 @@ func (t *Tally) setNode(n *corev1.Node) {
 		known.exists, known.state, known.shared = true, state, nil
 		return true
 	})
+	if labelled { // Devices come after the node: they may take a while.
+		t.countDevices(func(c *devices.Counter) { c.SetNode(n.Name, n.Labels) })
+	}
 }
 
 func (t *Tally) deleteNode(name string) {

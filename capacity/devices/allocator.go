@@ -58,7 +58,9 @@ func (c *Counter) Count(ctx context.Context) map[string]*Node {
 	names := c.Kinds()
 	for _, p := range places {
 		p.countKinds(forKinds, names)
-		if p.late {
+		if !p.late {
+			delete(c.late, p.on.Name)
+		} else if c.late[p.on.Name]++; c.late[p.on.Name] < mostLate {
 			c.changed[p.on.Name] = true
 		}
 	}
@@ -112,7 +114,7 @@ func (p *place) countClasses(ctx context.Context) {
 		if found.fault != "" {
 			c.faulty[p.on.Name] = true
 		}
-		p.counted.set(names, found.total, p.held, func(held []*claim) int64 {
+		p.counted.set(names, found.total, p.held, false, func(held []*claim) int64 {
 			if p.isSimple {
 				return found.among(held)
 			}
@@ -121,8 +123,9 @@ func (p *place) countClasses(ctx context.Context) {
 	}
 }
 
-// set sets what the node has of a class, and what claims have of it, under all names of the class.
-func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, used func([]*claim) int64) {
+// set sets what the node has of a class or kind, and what claims have of it, under all its names. The share of a pod is what
+// its leaving alone gives back. With inTurn it is what that gives back when those before it have left.
+func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, inTurn bool, used func([]*claim) int64) {
 	all, left := int64(0), slices.Clone(held)
 	if total > 0 {
 		all = used(held)
@@ -136,18 +139,18 @@ func (n *Node) set(names []corev1.ResourceName, total int64, held []*claim, used
 	if all == 0 {
 		return
 	}
-	// One pod after the other leaves, so that the shares add up to what all of them have: two pods can keep a third from
-	// fitting though each of them alone does not.
 	pods := map[types.NamespacedName]bool{}
 	for _, h := range held {
 		if h.pod.Name == "" || pods[h.pod] {
 			continue
 		}
 		pods[h.pod] = true
-		left = slices.DeleteFunc(left, func(other *claim) bool { return other.pod == h.pod })
-		rest := min(all, used(left))
-		share := all - rest
-		if all = rest; share == 0 {
+		rest := slices.DeleteFunc(slices.Clone(left), func(other *claim) bool { return other.pod == h.pod })
+		share := all - min(all, used(rest))
+		if inTurn {
+			left, all = rest, all-share
+		}
+		if share == 0 {
 			continue
 		}
 		if n.Pods[h.pod] == nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/clock"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -30,7 +31,8 @@ type Node struct {
 	Total Amounts
 	// Used is the part of Total that claims have.
 	Used Amounts
-	// Pods is the part of Used that belongs to the claims of a pod, by the pod's namespace and name.
+	// Pods is the part of Used that belongs to the claims of a pod, by the pod's namespace and name. Of kinds of claims, the
+	// shares of all pods add up to their part of Used, and one pod alone may give back less.
 	Pods map[types.NamespacedName]Amounts
 }
 
@@ -49,17 +51,21 @@ const (
 	// counted any more, until its templates are gone.
 	maxKindSteps = 10_000
 	mostSlow     = 4
-	// kindPatience is the same in time, against selectors that take long themselves. maxSelectors are how many a kind may
+	// kindPatience is the same in time, against selectors that take long themselves, and for all kinds on a node, of which those
+	// count as slow that have used a twentieth of it. maxSelectors are how many a kind may
 	// have, because the allocator evaluates many of them in one step. kindsPatience is how long all kinds have in one Count.
 	kindPatience  = time.Second
 	maxSelectors  = 16
 	kindsPatience = 2 * time.Second
+	// mostLate is how often a node is counted again for which there was no time. Then it waits for its next change.
+	mostLate = 20
 	// patience is how long one Count may take. What is not counted then is unknown.
 	patience = 10 * time.Second
 )
 
 // Counter has the devices of one worker.
 type Counter struct {
+	clock    clock.PassiveClock
 	implicit bool
 	// slices are as the worker has published them.
 	slices  map[string]*resourceapi.ResourceSlice
@@ -80,6 +86,8 @@ type Counter struct {
 	// belong to exactly one node.
 	faulty  map[string]bool
 	reached map[poolID]int
+	// late says how often in a row there was no time to count a node.
+	late map[string]int
 	// isReached: the last Count found something in reached.
 	isReached bool
 	// changed are the nodes that the next Count counts.
@@ -121,18 +129,20 @@ type devicesOf struct {
 	ids map[structured.DeviceID]bool
 	// total is more than the length of ids if devices have shares, and less for claims of several devices.
 	total int64
-	// fault says why nobody knows. slow: it takes too many steps to know. late: the time for everything was over.
-	fault      string
+	// fault says why nobody knows. slow: it takes too many steps to know. late: there was no time to know it. now is the fault of
+	// what is free.
+	fault, now string
 	slow, late bool
 }
 
 // NewCounter returns a Counter of a worker without devices.
 func NewCounter() *Counter {
 	return &Counter{
+		clock:  clock.RealClock{},
 		slices: map[string]*resourceapi.ResourceSlice{}, pools: map[poolID]*pool{},
 		classes: map[string]*resourceapi.DeviceClass{}, claims: map[types.NamespacedName]*claim{},
 		kinds: map[corev1.ResourceName]*kind{}, templates: map[types.NamespacedName]corev1.ResourceName{},
-		nodes: map[string]*node{}, rules: map[string]*rule{}, unread: map[string]string{}, labels: map[string]map[string]string{},
+		nodes: map[string]*node{}, rules: map[string]*rule{}, unread: map[string]string{}, late: map[string]int{}, labels: map[string]map[string]string{},
 		selecting: map[string]*resourceapi.ResourceSlice{}, faulty: map[string]bool{}, reached: map[poolID]int{}, changed: map[string]bool{}, allocator: newAllocator(),
 	}
 }
@@ -294,7 +304,7 @@ const (
 	MaxFault  = 256
 )
 
-// Faults says what the Counter does not count, and why, sorted.
+// Faults says what the Counter does not count, and why. The faults of kinds come last, and each part is sorted.
 func (c *Counter) Faults() []string {
 	faults, ofKinds := map[string]bool{}, map[corev1.ResourceName]string{}
 	nodes := map[corev1.ResourceName]int{}
@@ -302,15 +312,19 @@ func (c *Counter) Faults() []string {
 		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: not exactly one node reaches them", id.name, id.driver)] = true
 	}
 	for name := range c.faulty {
-		for class, found := range c.nodes[name].classes {
+		n := c.nodes[name]
+		if n == nil {
+			continue
+		}
+		for class, found := range n.classes {
 			if found.fault != "" {
 				faults[fmt.Sprintf("devices of class %s on node %s are not counted: %s", class, name, found.fault)] = true
 			}
 		}
-		for kind, found := range c.nodes[name].kinds {
-			if found.fault != "" {
+		for _, kind := range c.Kinds() {
+			if fault := cmp.Or(n.kinds[kind].fault, n.kinds[kind].now); fault != "" {
 				nodes[kind]++
-				ofKinds[kind] = max(ofKinds[kind], found.fault)
+				ofKinds[kind] = max(ofKinds[kind], fault)
 			}
 		}
 	}
@@ -329,14 +343,14 @@ func (c *Counter) Faults() []string {
 		faults[why] = true
 	}
 	if len(c.reached) > 0 && len(c.kinds) > 0 {
-		faults["claims with selectors, constraints or choices are not counted: several nodes reach devices"] = true
+		faults["claims with selectors, constraints or choices are not counted: there are devices that not exactly one node reaches"] = true
 	}
 	if extra := len(c.classes) - maxClasses; extra > 0 {
 		faults[fmt.Sprintf("%d DeviceClasses are not counted: there are more than %d", extra, maxClasses)] = true
 	}
 	sorted := slices.Sorted(maps.Keys(faults))
 	for _, kind := range slices.Sorted(maps.Keys(ofKinds)) { // Last: users write them, and there is no room for all.
-		sorted = append(sorted, fmt.Sprintf("claims are not counted on %d nodes: %s: %s", nodes[kind], ofKinds[kind], v1alpha1.WordsOfDeviceClaim(kind)))
+		sorted = append(sorted, fmt.Sprintf("claims are not counted on %d of the nodes: %s: %s", nodes[kind], ofKinds[kind], v1alpha1.WordsOfDeviceClaim(kind)))
 	}
 	sorted = sorted[:min(len(sorted), MaxFaults)]
 	for i, text := range sorted {

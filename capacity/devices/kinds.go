@@ -143,6 +143,14 @@ func (k *kind) add(r *resourceapi.ExactDeviceRequest) {
 // countKinds counts the claims of these kinds. Where nobody knows whether they fit, they are as many as can be counted.
 func (p *place) countKinds(ctx context.Context, names []corev1.ResourceName) {
 	c := p.counter
+	spent, took, began := make(map[*kind]time.Duration, len(names)), time.Duration(0), c.clock.Now()
+	defer func() {
+		for k, used := range spent {
+			if took >= kindPatience && used >= kindPatience/20 { // The kinds that make this node slow.
+				k.slow++
+			}
+		}
+	}()
 	for _, name := range names {
 		k := c.kinds[name]
 		if p.kinds == nil {
@@ -157,13 +165,15 @@ func (p *place) countKinds(ctx context.Context, names []corev1.ResourceName) {
 			free = p.fitting(ctx, k, p.held)
 		}
 		total := max(empty.total, free.total) // What is taken can make the allocator choose better.
-		if empty.fault = free.fault; empty.fault != "" {
+		if empty.now = free.fault; empty.now != "" {
 			c.faulty[p.on.Name] = true
 			free.total, total = maxDevices, maxDevices
 		}
 		p.late = p.late || empty.late || free.late
 		p.kinds[name] = empty
-		p.counted.set([]corev1.ResourceName{name}, total, p.held, func(held []*claim) int64 {
+		// In turn, so that the shares add up to what all have: two pods can keep a claim from fitting though each of them alone
+		// does not.
+		p.counted.set([]corev1.ResourceName{name}, total, p.held, true, func(held []*claim) int64 {
 			switch {
 			case len(held) == len(p.held):
 				return total - free.total
@@ -172,10 +182,12 @@ func (p *place) countKinds(ctx context.Context, names []corev1.ResourceName) {
 			}
 			rest := p.fitting(ctx, k, held)
 			if rest.fault != "" {
-				return 0
+				return total - free.total // Nobody knows that the pod gives anything back.
 			}
 			return total - min(total, rest.total)
 		})
+		spent[k] = c.clock.Since(began) - took
+		took += spent[k]
 	}
 }
 
@@ -198,12 +210,6 @@ func (p *place) fitting(ctx context.Context, k *kind, held []*claim) devicesOf {
 	}
 	asked, cancel := context.WithTimeout(ctx, kindPatience)
 	defer cancel()
-	began, isSlow := time.Now(), false
-	defer func() {
-		if isSlow || time.Since(began) >= kindPatience {
-			k.slow++
-		}
-	}()
 	most := p.mostBy(asked, k, held)
 	if most == 0 || k.whole && p.isSimple && most < maxDevices {
 		return devicesOf{total: most}
@@ -216,7 +222,9 @@ func (p *place) fitting(ctx context.Context, k *kind, held []*claim) devicesOf {
 		q.most = 1 // Whether there is room for one does not depend on the order of the pools.
 	}
 	found := c.allocator.all(asked, q)
-	isSlow = found.slow
+	if found.slow {
+		k.slow++
+	}
 	if inAnyOrder && found.total == 1 {
 		found.total = most
 	}

@@ -190,7 +190,7 @@ func TestSlowKind(t *testing.T) {
 	for name, n := range c.Count(t.Context()) {
 		check.Equal(t, [2]int64{1024, 0}, [2]int64{n.Total[kind], n.Used[kind]}, "claims on node %s", name)
 	}
-	const said = "claims are not counted on 20 nodes: it takes too long to know: request r0 (1 of class gpu with device.attributes"
+	const said = "claims are not counted on 20 of the nodes: it takes too long to know: request r0 (1 of class gpu with device.attributes"
 	if faults := c.Faults(); len(faults) != 1 || !strings.HasPrefix(faults[0], said) {
 		t.Errorf("faults: %q, want one that begins with %q", faults, said)
 	}
@@ -262,7 +262,7 @@ func TestManySelectors(t *testing.T) {
 	c.SetTemplate(claimed("many", request))
 	kind := c.Kinds()[0]
 	check.Equal(t, int64(1024), c.Count(t.Context())["a"].Total[kind], "claims")
-	if faults := c.Faults(); len(faults) != 1 || !strings.Contains(faults[0], "on 1 nodes: it takes too long to know") {
+	if faults := c.Faults(); len(faults) != 1 || !strings.Contains(faults[0], "on 1 of the nodes: it takes too long to know") {
 		t.Errorf("faults: %q", faults)
 	}
 }

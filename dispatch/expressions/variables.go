@@ -129,7 +129,9 @@ func jobValue(job *dispatch.Job, field string) any {
 func quantities(list corev1.ResourceList) map[string]float64 {
 	values := make(map[string]float64, len(list))
 	for name, quantity := range list {
-		values[string(name)] = number(quantity)
+		if !v1alpha1.IsDeviceClaim(name) { // As in workerValue: a request has its amount on each worker.
+			values[string(name)] = number(quantity)
+		}
 	}
 	return values
 }
