@@ -42,6 +42,7 @@ func TestFencing(t *testing.T) {
 		state, _, _ := unstructured.NestedString(lease.Object, "status", "state")
 		g.Expect(state).To(gomega.Equal(string(v1alpha1.LeaseValid)))
 	})
+	silence := keepAnswering(t, lease.GetName()) // A pod may take longer to run than the lease is valid.
 	j := createFencedCopy(t, challenge)
 	pods := client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name}
 	eventually(t, "a running pod", func(g gomega.Gomega) {
@@ -50,7 +51,7 @@ func TestFencing(t *testing.T) {
 		g.Expect(list.Items).To(gomega.HaveLen(1))
 		g.Expect(list.Items[0].Status.Phase).To(gomega.Equal(corev1.PodRunning))
 	})
-	// From now on the hub is silent.
+	silence()
 	eventually(t, "the copy to be suspended and marked", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
 		g.Expect(j.Annotations).To(gomega.HaveKey(v1alpha1.AnnotationFenced))
@@ -78,6 +79,37 @@ func answer(t *testing.T, lease *unstructured.Unstructured) (challenge string) {
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge))
 	check.Must(t, world.client.Patch(t.Context(), lease, patch))
 	return challenge
+}
+
+// keepAnswering answers each challenge until silence is called.
+func keepAnswering(t *testing.T, name string) (silence func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(200 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			lease := &unstructured.Unstructured{}
+			lease.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExecutionLease"))
+			if world.client.Get(ctx, client.ObjectKey{Name: name}, lease) != nil {
+				continue
+			}
+			challenge, _, _ := unstructured.NestedString(lease.Object, "status", "challenge")
+			if answered, _, _ := unstructured.NestedString(lease.Object, "spec", "answer"); challenge != answered {
+				_ = world.client.Patch(ctx, lease, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge)))
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // createFencedCopy creates a copy with one pod that runs for ever and ignores its deletion.
