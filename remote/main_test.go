@@ -90,7 +90,8 @@ func hubRules() []rbacv1.PolicyRule {
 	return append(neededRules(),
 		rbacv1.PolicyRule{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"trainyard.dev"}, Resources: []string{"executionleases"}, Verbs: append(read, "create", "patch")},
-		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates", "devicetaintrules"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"devicetaintrules"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates"}, Verbs: read},
 	)
 }
 
