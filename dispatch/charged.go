@@ -67,7 +67,7 @@ func charged(set *v1alpha1.PodSet, basis quota.Basis) Resources {
 	}
 	maps.DeleteFunc(requests, func(name corev1.ResourceName, amount int64) bool {
 		// A Kueue has names of its own for claimed devices. What it charges nothing of, it does not see, so it needs no flavor.
-		return isClaimed(name) || amount <= 0 && IsAmbiguous(set)
+		return v1alpha1.IsClaimed(name) || amount <= 0 && IsAmbiguous(set)
 	})
 	return requests
 }

@@ -122,11 +122,6 @@ func DisplayName(name corev1.ResourceName) string {
 	return string(name)
 }
 
-// isClaimed says whether a name is that of devices that pods claim, or of claims.
-func isClaimed(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || v1alpha1.IsDeviceClaim(name)
-}
-
 // formatAmount is format without the name of the resource.
 func formatAmount(name corev1.ResourceName, amount int64) string {
 	switch {

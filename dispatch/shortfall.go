@@ -115,7 +115,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		switch {
 		case v1alpha1.IsDeviceClaim(g.names[d.name]):
 			name = "devices for a claim of " + v1alpha1.WordsOfDeviceClaim(g.names[d.name])
-		case isClaimed(g.names[d.name]):
+		case v1alpha1.IsClaimed(g.names[d.name]):
 			name = DisplayName(g.names[d.name])
 		}
 		switch {
@@ -312,7 +312,7 @@ func omittedNote(n *Nodes) string {
 // unlistedNote says what to do about a resource that no node lists, because the pool is scaled to zero whose nodes have
 // it, or because a scheduler extender manages it.
 func unlistedNote(n *Nodes, name corev1.ResourceName) string {
-	if !IsExtended(name) || isClaimed(name) || n.omitted > 0 {
+	if !IsExtended(name) || v1alpha1.IsClaimed(name) || n.omitted > 0 {
 		return ""
 	}
 	return "; if the worker can add nodes that have it, describe them in spec.expandable of the WorkerCluster; " +

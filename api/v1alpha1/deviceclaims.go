@@ -24,6 +24,11 @@ func IsDeviceClaim(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), DeviceClaims)
 }
 
+// IsClaimed says whether a name is that of devices that pods claim (ClaimedDevices), or of ResourceClaims.
+func IsClaimed(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), ClaimedDevices) || IsDeviceClaim(name)
+}
+
 // WordsOfDeviceClaim returns the words in the name of ResourceClaims.
 func WordsOfDeviceClaim(name corev1.ResourceName) string {
 	_, words, _ := strings.Cut(strings.TrimPrefix(string(name), DeviceClaims), "/")

@@ -79,7 +79,7 @@ func (t Table) Of(name corev1.ResourceName) (row Row, known bool) {
 			return t.added[i], true
 		}
 	}
-	if strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || v1alpha1.IsDeviceClaim(name) || strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
+	if v1alpha1.IsClaimed(name) || strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
 		return Row{}, false // A node has the devices of a class under several names. The class says which one counts.
 	}
 	for i := range rows {

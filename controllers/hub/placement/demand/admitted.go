@@ -5,7 +5,6 @@ package demand
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,8 +54,7 @@ func AddDevices(set *v1alpha1.PodSet, claimed map[corev1.ResourceName]int64) {
 		return
 	}
 	for name, count := range claimed {
-		isClaimed := strings.HasPrefix(string(name), v1alpha1.ClaimedDevices) || v1alpha1.IsDeviceClaim(name)
-		if !isClaimed || count <= 0 {
+		if !v1alpha1.IsClaimed(name) || count <= 0 {
 			continue
 		}
 		if set.Requests == nil {
