@@ -66,30 +66,30 @@ func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 
 // withoutClaims leaves out kinds of claims, and says so.
 func withoutClaims(s *Snapshot) *Snapshot {
-	hasClaims := func(n *NodeState) bool {
-		for name := range n.Allocatable {
-			if v1alpha1.IsDeviceClaim(name) {
-				return true
-			}
-		}
-		return false
-	}
-	if !slices.ContainsFunc(s.Nodes, hasClaims) {
+	if !slices.ContainsFunc(s.Nodes, (*NodeState).hasClaims) {
 		return s
 	}
-	abridged := *s
-	abridged.Nodes = make([]*NodeState, len(s.Nodes))
-	for i, node := range s.Nodes {
-		abridged.Nodes[i] = node.WithoutClaims()
-	}
+	abridged := eachNode(s, func(n *NodeState) { *n = *n.WithoutClaims() })
 	const why = "kinds of claims are not counted: the CapacityReport has no room for them"
 	abridged.Uncounted = append([]string{why}, s.Uncounted[:min(len(s.Uncounted), devices.MaxFaults-1)]...)
-	return &abridged
+	return abridged
+}
+
+func (n *NodeState) hasClaims() bool {
+	for name := range n.Allocatable {
+		if v1alpha1.IsDeviceClaim(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // WithoutClaims returns the node without the kinds of claims that are counted. Their names are long, and they make kinds of
 // nodes that are alike otherwise.
 func (n *NodeState) WithoutClaims() *NodeState {
+	if !n.hasClaims() { // Most workers have none.
+		return n
+	}
 	without := func(amounts Resources) Resources {
 		left := maps.Clone(amounts)
 		maps.DeleteFunc(left, func(name corev1.ResourceName, _ int64) bool { return v1alpha1.IsDeviceClaim(name) })

@@ -178,7 +178,6 @@ func (t *Tally) setNode(n *corev1.Node) {
 }
 
 func (t *Tally) deleteNode(name string) {
-	defer t.countDevices(func(c *devices.Counter) { c.DeleteNode(name) })
 	t.update(func() bool {
 		known, ok := t.locked.nodes[name]
 		if !ok || !known.exists {
@@ -189,6 +188,7 @@ func (t *Tally) deleteNode(name string) {
 		t.forgetLocked(name, known)
 		return true
 	})
+	t.countDevices(func(c *devices.Counter) { c.DeleteNode(name) })
 }
 
 func (t *Tally) setPod(pod *corev1.Pod) {

@@ -44,12 +44,15 @@ func (c *Counter) Count(ctx context.Context) map[string]*Node {
 	defer cancel()
 	for name := range c.changed {
 		delete(c.faulty, name)
-		if counted[name] = nil; c.nodes[name] != nil {
-			p := c.place(name)
-			p.countClasses(forClasses)
-			counted[name] = p.counted
-			places = append(places, p)
+		if c.nodes[name] == nil {
+			delete(c.late, name)
+			counted[name] = nil
+			continue
 		}
+		p := c.place(name)
+		p.countClasses(forClasses)
+		counted[name] = p.counted
+		places = append(places, p)
 	}
 	clear(c.changed)
 	// Kinds come last, and have a time of their own: what users write must not keep classes from being counted.

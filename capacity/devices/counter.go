@@ -307,7 +307,7 @@ const (
 // Faults says what the Counter does not count, and why. The faults of kinds come last, and each part is sorted.
 func (c *Counter) Faults() []string {
 	faults, ofKinds := map[string]bool{}, map[corev1.ResourceName]string{}
-	nodes := map[corev1.ResourceName]int{}
+	kinds, nodes := c.Kinds(), map[corev1.ResourceName]int{}
 	for id := range c.reached {
 		faults[fmt.Sprintf("devices of the pool %s of driver %s are not counted: not exactly one node reaches them", id.name, id.driver)] = true
 	}
@@ -321,7 +321,7 @@ func (c *Counter) Faults() []string {
 				faults[fmt.Sprintf("devices of class %s on node %s are not counted: %s", class, name, found.fault)] = true
 			}
 		}
-		for _, kind := range c.Kinds() {
+		for _, kind := range kinds {
 			if fault := cmp.Or(n.kinds[kind].fault, n.kinds[kind].now); fault != "" {
 				nodes[kind]++
 				ofKinds[kind] = max(ofKinds[kind], fault)

@@ -8,8 +8,8 @@
 // after the other, until there is no other one. So selectors, taints, generations, incomplete pools, partitions and
 // shares count as they do in the scheduler.
 //
-// A Counter that gets ResourceClaimTemplates too has the number of claims that fit on each node, by NameOfClaim, for
-// those of which a number of devices does not say it. Templates of equal requests and constraints are one kind.
+// A Counter that gets ResourceClaimTemplates also counts, by NameOfClaim, how many of their claims fit on each node. It
+// leaves out claims that fit wherever there are enough devices. Templates of equal requests and constraints are one kind.
 //
 // # What to watch out for
 //

@@ -163,8 +163,8 @@ func TestKindsCome(t *testing.T) {
 	check.Equal(t, false, counted || len(c.Kinds()) > 0, "the kind is counted without a template")
 }
 
-// slowClaim is a template of many requests of different devices, of which one has no device. The allocator tries all
-// orders before it gives up.
+// slowClaim is a template with ten requests. No two are equal, and a node has nine devices for them. The allocator tries
+// all orders before it gives up.
 func slowClaim() *resourceapi.ResourceClaimTemplate {
 	var requests []resourceapi.DeviceRequest
 	for i := range 10 {
