@@ -15,19 +15,26 @@ import (
 
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
 )
+
+// uncounted connects to a worker, and returns what its status says of devices that do not count.
+func uncounted(t *testing.T, server *clusters.Cluster, credentials remote.Credentials) string {
+	t.Helper()
+	fleet := newFleet(t)
+	fleet.Ensure("a", credentials, uidOf(t, server))
+	cluster := get(t, fleet, "a")
+	reach(t, cluster, remote.Connected)
+	return known(t, cluster).CapacityMessage
+}
 
 // TestDevicesForbidden: a worker that was joined before the hub needed the right to read devices takes jobs as before,
 // and its status says what to do.
 func TestDevicesForbidden(t *testing.T) {
 	server := shared.Get(t)
-	fleet := newFleet(t)
-	fleet.Ensure("a", account(t, server, "devices-forbidden", neededRules()...), uidOf(t, server))
-	cluster := get(t, fleet, "a")
-	reach(t, cluster, remote.Connected)
-	status := known(t, cluster)
+	message := uncounted(t, server, account(t, server, "devices-forbidden", neededRules()...))
 	for _, words := range []string{"forbids to list and watch", "resource.k8s.io", "kubectl trainyard join"} {
-		check.Equal(t, true, strings.Contains(status.CapacityMessage, words), "message %q has %q", status.CapacityMessage, words)
+		check.Equal(t, true, strings.Contains(message, words), "message %q has %q", message, words)
 	}
 }
 
@@ -35,17 +42,12 @@ func TestDevicesForbidden(t *testing.T) {
 // says what to do. With the right it has nothing to say.
 func TestTaintRulesForbidden(t *testing.T) {
 	server := shared.Get(t)
-	fleet := newFleet(t)
 	without := slices.DeleteFunc(hubRules(), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "devicetaintrules") })
-	fleet.Ensure("without", account(t, server, "taint-rules-forbidden", without...), uidOf(t, server))
-	fleet.Ensure("with", account(t, server, "taint-rules-permitted", hubRules()...), uidOf(t, server))
-	reach(t, get(t, fleet, "without"), remote.Connected)
-	reach(t, get(t, fleet, "with"), remote.Connected)
-	message := known(t, get(t, fleet, "without")).CapacityMessage
+	message := uncounted(t, server, account(t, server, "taint-rules-forbidden", without...))
 	for _, words := range []string{"devices count also where a DeviceTaintRule", "devicetaintrules.resource.k8s.io", "kubectl trainyard join"} {
 		check.Equal(t, true, strings.Contains(message, words), "message %q has %q", message, words)
 	}
-	check.Equal(t, "", known(t, get(t, fleet, "with")).CapacityMessage, "message with the right")
+	check.Equal(t, "", uncounted(t, server, account(t, server, "taint-rules-permitted", hubRules()...)), "message with the right")
 }
 
 // TestNoTaintRules: a worker that serves devices and no DeviceTaintRules is not asked for them.
@@ -69,11 +71,7 @@ func TestNoTaintRules(t *testing.T) {
 		_, _ = w.Write([]byte(answers[req.URL.Path]))
 		return true
 	})
-	fleet := newFleet(t)
-	fleet.Ensure("a", worker.credentials, uidOf(t, server))
-	cluster := get(t, fleet, "a")
-	reach(t, cluster, remote.Connected)
-	check.Equal(t, "", known(t, cluster).CapacityMessage, "message")
+	check.Equal(t, "", uncounted(t, server, worker.credentials), "message")
 	var paths []string
 	asked.Range(func(path, count any) bool {
 		paths = append(paths, path.(string))
@@ -102,10 +100,6 @@ func TestNoDevices(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		return true
 	})
-	fleet := newFleet(t)
-	fleet.Ensure("a", worker.credentials, uidOf(t, server))
-	cluster := get(t, fleet, "a")
-	reach(t, cluster, remote.Connected)
-	check.Equal(t, "", known(t, cluster).CapacityMessage, "message")
+	check.Equal(t, "", uncounted(t, server, worker.credentials), "message")
 	check.Equal(t, int32(1), asked.Load(), "requests about devices: one asks whether they are served")
 }

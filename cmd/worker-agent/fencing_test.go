@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
@@ -36,13 +37,13 @@ func TestFencing(t *testing.T) {
 	lease.Object["spec"] = map[string]any{"fenceAfter": "20s"}
 	check.Must(t, world.client.Create(t.Context(), lease))
 	t.Cleanup(func() { _ = world.client.Delete(context.Background(), lease) })
-	challenge := answer(t, lease)
+	silence := answer(t) // Also until the pod runs: that may take longer than the lease is valid.
 	eventually(t, "a valid lease", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(lease), lease)).To(gomega.Succeed())
 		state, _, _ := unstructured.NestedString(lease.Object, "status", "state")
 		g.Expect(state).To(gomega.Equal(string(v1alpha1.LeaseValid)))
 	})
-	silence := keepAnswering(t, lease.GetName()) // A pod may take longer to run than the lease is valid.
+	challenge, _, _ := unstructured.NestedString(lease.Object, "spec", "answer")
 	j := createFencedCopy(t, challenge)
 	pods := client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name}
 	eventually(t, "a running pod", func(g gomega.Gomega) {
@@ -68,43 +69,25 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-// answer acts as a hub: it answers the first challenge and returns it.
-func answer(t *testing.T, lease *unstructured.Unstructured) (challenge string) {
-	t.Helper()
-	eventually(t, "a challenge", func(g gomega.Gomega) {
-		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(lease), lease)).To(gomega.Succeed())
-		challenge, _, _ = unstructured.NestedString(lease.Object, "status", "challenge")
-		g.Expect(challenge).NotTo(gomega.BeEmpty())
-	})
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge))
-	check.Must(t, world.client.Patch(t.Context(), lease, patch))
-	return challenge
-}
-
-// keepAnswering answers each challenge until silence is called.
-func keepAnswering(t *testing.T, name string) (silence func()) {
+// answer acts as a hub: it answers each challenge until silence is called.
+func answer(t *testing.T) (silence func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for tick := time.NewTicker(200 * time.Millisecond); ; {
-			select {
-			case <-ctx.Done():
-				tick.Stop()
-				return
-			case <-tick.C:
-			}
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
 			lease := &unstructured.Unstructured{}
 			lease.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ExecutionLease"))
-			if world.client.Get(ctx, client.ObjectKey{Name: name}, lease) != nil {
-				continue
+			if world.client.Get(ctx, client.ObjectKey{Name: testHub}, lease) != nil {
+				return
 			}
 			challenge, _, _ := unstructured.NestedString(lease.Object, "status", "challenge")
 			if answered, _, _ := unstructured.NestedString(lease.Object, "spec", "answer"); challenge != answered {
-				_ = world.client.Patch(ctx, lease, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge)))
+				patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"answer":%q}}`, challenge))
+				_ = world.client.Patch(ctx, lease, patch)
 			}
-		}
+		}, 200*time.Millisecond)
 	}()
 	return func() {
 		cancel()
